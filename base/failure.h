@@ -44,6 +44,9 @@ struct Failure {
   std::string cause = {};                  // one line to display: the rank, the host and how the worker ended
   std::string exception = {};              // one line: the error that the program reported; may be empty
   std::string stderr_tail = {};            // the last lines of stderr; empty if none were captured
+  // True if the worker lives: it has ended its round without being asked, because of the error `exception`, and takes part
+  // in the next round. `exit` is then Exited{1}.
+  bool parked = false;
   bool tail_has_stdout = false;            // true if stderr_tail includes stdout, because both share a pipe
   std::vector<std::string> evidence = {};  // evidence from the system, such as an OOM kill; one line each
   std::optional<Duration> uptime = {};     // how long the worker ran; nullopt if unknown

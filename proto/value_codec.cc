@@ -91,6 +91,7 @@ proto::Failure EncodeFailure(const Failure& f, TimePoint now) {
   out.set_exception(Utf8Head(f.exception, kMaxLineBytes));
   out.set_stderr_tail(Utf8Tail(f.stderr_tail, kMaxTailBytes));
   out.set_tail_has_stdout(f.tail_has_stdout);
+  out.set_parked(f.parked);
   for (const std::string& line : f.evidence) {
     if (out.evidence_size() < kMaxEvidence) out.add_evidence(Utf8Head(line, kMaxEvidenceBytes));
   }
@@ -111,6 +112,7 @@ Failure DecodeFailure(const proto::Failure& f, TimePoint now) {
               .cause = Utf8Line(f.cause(), kMaxLineBytes),
               .exception = Utf8Line(f.exception(), kMaxLineBytes),
               .stderr_tail = Utf8Tail(f.stderr_tail(), kMaxTailBytes),
+              .parked = f.parked(),
               .tail_has_stdout = f.tail_has_stdout()};
   for (int i = 0; i < std::min(f.evidence_size(), kMaxEvidence); ++i) {
     out.evidence.push_back(Utf8Line(f.evidence(i), kMaxEvidenceBytes));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/exit_info.h"
 #include "base/uuid.h"
 #include "base/wake_timer.h"
@@ -115,7 +116,7 @@ NodeIdentity Agent::NewIdentity() {
   return self_;
 }
 
-void Agent::StartWorkers(const Assignment& a) {
+void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& /*keep*/) {
   if (countdown_) countdown_->Stop();
   if (a.group_rank != GroupRank(0)) stores_.Withdraw();
   log_.Event("round_started", {{"round", absl::StrCat(a.round.value())},
@@ -129,14 +130,22 @@ void Agent::StartWorkers(const Assignment& a) {
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
-void Agent::SignalWorkers(int signo) {
+void Agent::SignalWorkers(int signo, const std::set<LocalRank>& /*spare*/) {
   ObserveStopping();
   workers_.Signal(signo);
 }
 
-void Agent::KillWorkers() {
-  if (driver_.machine().alive() > 0) ObserveStopping();
+void Agent::KillWorkers(const std::set<LocalRank>& spare) {
+  if (driver_.machine().alive() > static_cast<int>(spare.size())) ObserveStopping();
   workers_.KillAll();
+}
+
+// LocalWorkers lets no worker ask to survive yet.
+void Agent::TellSurvivors(const ddprun::TellSurvivors& what) {
+  DDPRUN_CHECK(false, "round " << what.round.value());
+}
+void Agent::RecordParked(LocalRank local_rank, const std::string& why) {
+  DDPRUN_CHECK(false, "local rank " << local_rank.value() << ": " << why);
 }
 
 void Agent::ObserveStopping() {
@@ -198,12 +207,15 @@ void Agent::OnStep(const AgentMachine& machine) {
 void Agent::ReportFailures() {
   if (workers_.failures().empty()) return;
   workers_.CompleteFailures();
-  const std::vector<FailureRecord>& failures = workers_.failures().records();
+  std::vector<FailureRecord> failures = workers_.failures().records();
+  // torchrun's report is about workers that have ended.
+  std::erase_if(failures, [](const FailureRecord& record) { return record.failure.parked; });
+  if (failures.empty()) return;
   const Failure& cause = failures[RootCause(failures)].failure;
   log_.Say(absl::StrCat("failed (exitcode: ", TorchExitCode(cause.exit),
                         ") local_rank: ", cause.local_rank.value(), " (pid: ", cause.pid,
                         ") of binary: ", config_.program.argv.empty() ? "" : config_.program.argv[0]));
-  display_.KeepNode(failures);
+  display_.KeepNode(std::move(failures));
   ShowLater();
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,12 +86,15 @@ class Agent final : private AgentWorld {
                        std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
     relink_(limit, std::move(done));
   }
-  void StartWorkers(const Assignment& assignment) override;
-  void SignalWorkers(int signo) override;
-  void KillWorkers() override;
+  void StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) override;
+  void SignalWorkers(int signo, const std::set<LocalRank>& spare) override;
+  void KillWorkers(const std::set<LocalRank>& spare) override;
+  void TellSurvivors(const ddprun::TellSurvivors& what) override;
+  void RecordParked(LocalRank local_rank, const std::string& why) override;
   void FenceWorkers(std::optional<BootTime> deadline) override { workers_.Fence(deadline); }
   void AskForSnapshot(Round round) override { workers_.AskForSnapshot(round); }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
+  std::optional<int64_t> SlowestStep(Round round) const override { return workers_.SlowestStep(round); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }

@@ -84,11 +84,15 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kStart:
       return Step(RoundStarted{FromStart(message.start()), message.start().reason()});
     case proto::CoordinatorMessage::kStop:
-      return Step(RoundStopped{Round(message.stop().round()), message.stop().reason()});
+      return Step(RoundStopped{Round(message.stop().round()), message.stop().reason(),
+                               message.stop().no_round_follows()});
     case proto::CoordinatorMessage::kDismiss: {
       const Dismissal reason = DecodeDismissal(message.dismiss().reason());
       world_.OnDismissed();
-      if (EndsTheJob(reason)) fence_.JobOver(world_.BootNow() + config_.shutdown_timeout + kKillLimit);
+      // Parked workers of a drained node have the whole grace period, because they take part in no round.
+      if (EndsTheJob(reason) || (reason == Dismissal::kDrained && machine_.alive() > 0)) {
+        fence_.JobOver(world_.BootNow() + config_.shutdown_timeout + kKillLimit);
+      }
       return Step(Dismissed{reason, message.dismiss().message()});
     }
     case proto::CoordinatorMessage::kRefuse:
@@ -99,8 +103,9 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
 }
 
 void AgentDriver::Step(const AgentEvent& event) {
-  if (std::holds_alternative<WorkersGone>(event)) fence_.WorkersGone();
-  for (const AgentEffect& effect : machine_.Step(event, timer_->Now())) {
+  const AgentEffects effects = machine_.Step(event, timer_->Now());
+  if (std::holds_alternative<WorkersGone>(event) && machine_.alive() == 0) fence_.WorkersGone();
+  for (const AgentEffect& effect : effects) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
   if (const std::optional<absl::Status> broken = std::exchange(broken_, std::nullopt)) {
@@ -127,14 +132,16 @@ void AgentDriver::Send(const proto::AgentMessage& message) {
 
 void AgentDriver::Do(const StartWorkers& e) {
   fence_.WorkersStart();
-  world_.StartWorkers(e.assignment);
+  world_.StartWorkers(e.assignment, e.keep);
 }
 
-void AgentDriver::Do(const SignalWorkers& e) { world_.SignalWorkers(e.signo); }
-void AgentDriver::Do(const KillWorkers&) { world_.KillWorkers(); }
+void AgentDriver::Do(const SignalWorkers& e) { world_.SignalWorkers(e.signo, e.spare); }
+void AgentDriver::Do(const KillWorkers& e) { world_.KillWorkers(e.spare); }
+void AgentDriver::Do(const TellSurvivors& e) { world_.TellSurvivors(e); }
 void AgentDriver::Do(const AskForSnapshot& e) { world_.AskForSnapshot(e.round); }
 
 void AgentDriver::Do(const SendWorkersFailed& e) {
+  if (e.parked) world_.RecordParked(e.local_rank, *e.parked);
   world_.OnFailure();
   proto::AgentMessage message;
   proto::WorkersFailed& failed = *message.mutable_workers_failed();
@@ -159,6 +166,7 @@ void AgentDriver::Do(const SendReady& e) {
   proto::Ready& ready = *message.mutable_ready();
   ready.set_round(e.round.value());
   ready.set_store_port(*port);
+  if (const std::optional<int64_t> step = world_.SlowestStep(e.round)) ready.set_step(*step);
   for (const Failure& failure : world_.Failures()) {
     *ready.add_failures() = EncodeFailure(failure, timer_->Now());
   }

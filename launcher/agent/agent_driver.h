@@ -54,6 +54,7 @@ class AgentDriver {
   void Do(const StartWorkers& e);
   void Do(const SignalWorkers& e);
   void Do(const KillWorkers& e);
+  void Do(const TellSurvivors& e);
   void Do(const AskForSnapshot& e);
   void Do(const SendWorkersFailed& e);
   void Do(const SendWorkersSucceeded& e);

@@ -1,9 +1,11 @@
 #include "launcher/agent/agent_machine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -53,32 +55,63 @@ AgentEffects AgentMachine::Step(const AgentEvent& event, TimePoint now) {
 
 void AgentMachine::On(const RoundStarted& e) {
   if (end_ || lost_) return;  // The Start crossed this node's Leave, or is for its old identity.
-  if (state_ != State::kIdle) {
+  if (state_ == State::kParked) {
+    const bool next = e.assignment.round.value() == assignment_.round.value() + 1;
+    if (!next && !parked_.empty()) {
+      Say(absl::StrCat("the workers of round ", assignment_.round.value(), " have parked, but round ",
+                       e.assignment.round.value(), " follows: they are replaced"));
+      parked_.clear();
+      Sweep();
+    }
+    if (killing_) {
+      held_ = e;
+      return;
+    }
+  } else if (state_ != State::kIdle) {
     On(AgentBroken{absl::InternalError(absl::StrCat("the coordinator started round ",
                                                     e.assignment.round.value(), " while workers of round ",
                                                     assignment_.round.value(), " were not stopped"))});
     return;
   }
   assignment_ = e.assignment;
-  failed_ = succeeded_ = stuck_ = false;
+  failed_ = succeeded_ = stuck_ = no_round_follows_ = kill_now_ = false;
   snapshot_step_ = -1;
   wanted_from_.reset();
+  unsignaled_.clear();
+  swept_.reset();
   state_ = State::kRunning;
+  const std::set<LocalRank> keep = std::exchange(parked_, {});
+  DDPRUN_CHECK(keep == alive_, "workers of an earlier round are left that are not parked");
   for (int i = 0; i < policy_.nproc; ++i) alive_.insert(LocalRank(i));
-  effects_.push_back(StartWorkers{assignment_});
+  effects_.push_back(StartWorkers{assignment_, keep});
+  if (!keep.empty()) effects_.push_back(TellSurvivors{keep, assignment_.round});
 }
 
 void AgentMachine::On(const RoundStopped& e) {
+  if (held_ && e.round == held_->assignment.round && !end_ && !lost_) {
+    // This node has not started any worker of the round, and its survivors miss it.
+    assignment_ = held_->assignment;
+    held_.reset();
+    no_round_follows_ = e.no_round_follows;
+    state_ = State::kStopping;
+    parked_.clear();
+    unsignaled_.clear();
+    return KillNow();
+  }
   if (e.round != assignment_.round || end_ || lost_) return;
   if (state_ == State::kRunning || failed_) {
     Say(absl::StrCat("stopping the workers of round ", e.round.value(), ": ", e.reason));
   }
+  succeeded_ = succeeded_ && state_ == State::kIdle;  // In Stopping: Ready follows instead of Succeeded.
   if (state_ == State::kRunning) {
+    no_round_follows_ = e.no_round_follows;
     Stop(SIGTERM);
-  } else if (state_ == State::kIdle && succeeded_) {
+  } else if (state_ == State::kStopping && e.no_round_follows) {
+    no_round_follows_ = true;
+    EndSurvival(SIGTERM);
+  } else if (state_ == State::kIdle && std::exchange(succeeded_, false)) {
     effects_.push_back(SendReady{e.round});  // The workers have exited, but only Succeeded was sent.
   }
-  succeeded_ = false;  // In Stopping: Ready follows instead of Succeeded.
 }
 
 void AgentMachine::On(const Dismissed& e) {
@@ -100,7 +133,7 @@ void AgentMachine::On(const CoordinatorLost& e) {
 }
 
 void AgentMachine::On(const Fenced&) {
-  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  if (state_ != State::kRunning && state_ != State::kStopping && state_ != State::kParked) return;
   CutOff({absl::StrCat("the coordinator has not answered for nearly the lease of ", ToMillis(policy_.lease),
                        " ms, so the other nodes may continue without this node"),
           EndReason::kCoordinatorLost},
@@ -126,19 +159,58 @@ void AgentMachine::On(const RejoinFailed& e) {
 
 void AgentMachine::On(const WorkerEnded& e) {
   if (alive_.erase(e.local_rank) == 0) return;
+  asking_.erase(e.local_rank);
+  parked_.erase(e.local_rank);
+  unsignaled_.erase(e.local_rank);
   stuck_ = stuck_ || std::holds_alternative<Stuck>(e.exit);
   if (state_ == State::kRunning && !Succeeded(e.exit)) {
     failed_ = true;
     effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank});
-    Stop(SIGTERM);
-    return;
+    return Stop(SIGTERM);
   }
-  if (!alive_.empty()) return;
-  if (state_ == State::kRunning) {
+  if (state_ == State::kRunning && alive_.empty()) {
     succeeded_ = true;
     state_ = State::kStopping;
   }
-  Sweep();
+  if (state_ == State::kParked) {
+    Say(absl::StrCat("local rank ", e.local_rank.value(), ", which had parked, ended: ", ToString(e.exit)));
+    return Sweep();
+  }
+  if (state_ == State::kStopping) Settle();
+}
+
+void AgentMachine::On(const WorkerSurvives& e) {
+  if (alive_.count(e.local_rank) == 0) return;
+  if (e.asks) {
+    if (state_ != State::kRunning || !MaySurvive() || !asking_.insert(e.local_rank).second) return;
+    effects_.push_back(TellSurvivors{{e.local_rank}, assignment_.round});
+    return;
+  }
+  if (asking_.erase(e.local_rank) == 0) return;
+  parked_.erase(e.local_rank);
+  if (state_ == State::kParked) {
+    Say(absl::StrCat("lost the connection to local rank ", e.local_rank.value(),
+                     ", which had parked: it is replaced"));
+    return Sweep();
+  }
+  if (state_ != State::kStopping || unsignaled_.erase(e.local_rank) == 0) return;
+  if (!grace_end_) grace_end_ = now_ + policy_.grace;
+  std::set<LocalRank> others = alive_;
+  others.erase(e.local_rank);
+  effects_.push_back(SignalWorkers{SIGTERM, std::move(others)});
+}
+
+void AgentMachine::On(const WorkerParked& e) {
+  if (e.round != assignment_.round || asking_.count(e.local_rank) == 0) return;
+  if (state_ == State::kRunning) {
+    parked_.insert(e.local_rank);
+    failed_ = true;
+    effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank, e.why});
+    return Stop(SIGTERM);
+  }
+  if (state_ != State::kStopping) return;
+  parked_.insert(e.local_rank);
+  Settle();
 }
 
 void AgentMachine::On(const SnapshotWanted& e) {
@@ -157,11 +229,11 @@ void AgentMachine::On(const SnapshotReported& e) {
 }
 
 void AgentMachine::On(const WorkersGone& e) {
+  const std::set<LocalRank> spared = swept_.value_or(std::set<LocalRank>());
   killing_ = false;
-  grace_end_.reset();
-  alive_.clear();
-  if (failed_) effects_.push_back(ReportFailures{assignment_.round});
-  failed_ = false;
+  for (std::set<LocalRank>* set : {&alive_, &asking_, &parked_, &unsignaled_}) {
+    std::erase_if(*set, [&](LocalRank rank) { return spared.count(rank) == 0; });
+  }
   // A stuck worker was already reported; that failure ends the job.
   if (!e.unkillable.empty() && !stuck_ && !end_) {
     end_ = EndReason::kBroken;
@@ -170,11 +242,29 @@ void AgentMachine::On(const WorkersGone& e) {
                                       ": SIGKILL has no effect, so this node cannot join further rounds; "
                                       "find out what the process waits for, or restart the machine"));
     Say(end_why_);
+    state_ = State::kStopping;
+    if (!alive_.empty()) {
+      effects_.push_back(SendLeave{*leaving_});
+      EndSurvival(SIGTERM);
+    }
   }
+  if (state_ != State::kParked) return Settle();
+  if (Spared() != spared) return Sweep();
+  if (alive_.empty()) state_ = State::kIdle;
+  if (!held_) return;
+  const RoundStarted start = *std::exchange(held_, std::nullopt);
+  On(start);
+}
+
+void AgentMachine::Stopped() {
+  kill_now_ = false;
+  grace_end_.reset();
+  if (failed_) effects_.push_back(ReportFailures{assignment_.round});
+  failed_ = false;
   if (leaving_) effects_.push_back(SendLeave{*leaving_, /*workers_gone=*/true});
   if (end_) return Finished();
   if (lost_) return Seek();
-  state_ = State::kIdle;
+  state_ = alive_.empty() ? State::kIdle : State::kParked;
   if (succeeded_) {
     effects_.push_back(SendWorkersSucceeded{assignment_.round});
   } else {
@@ -187,7 +277,7 @@ void AgentMachine::On(const SignalReceived& e) {
   if (signaled_) {
     Say(absl::StrCat("received ", name, " again: killing the workers"));
     if (state_ == State::kRunning) state_ = State::kStopping;
-    Sweep();
+    if (state_ == State::kStopping) KillNow();
     return;
   }
   signaled_ = true;
@@ -196,9 +286,11 @@ void AgentMachine::On(const SignalReceived& e) {
                    " is sent to them; SIGKILL follows in ", policy_.grace / seconds(1), " s or on a second ",
                    name));
   Leave(absl::StrCat("its agent received ", name));
-  const bool was_stopping = state_ == State::kStopping;
+  // Workers that have been signalled already get this signal as well, because a program may handle only one of them.
+  if (state_ == State::kStopping && !killing_ && unsignaled_ != alive_) {
+    effects_.push_back(SignalWorkers{e.signo, unsignaled_});
+  }
   FinishWith(ReasonOfSignal(e.signo), e.signo, absl::StrCat("received ", name));
-  if (was_stopping && !killing_) effects_.push_back(SignalWorkers{e.signo});
 }
 
 void AgentMachine::On(const AgentBroken& e) {
@@ -213,24 +305,62 @@ void AgentMachine::On(const AgentTick&) {
     seek_at_.reset();
     effects_.push_back(Rejoin{seek_end_ - now_});
   } else if (grace_end_ && now_ >= *grace_end_) {
-    Say(absl::StrCat(Counted(static_cast<int64_t>(alive_.size()), "worker"), " did not exit within ",
-                     policy_.grace / seconds(1), " s: sending SIGKILL"));
-    Sweep();
+    const bool some_park = !asking_.empty() && MaySurvive();
+    Say(absl::StrCat(Counted(static_cast<int64_t>(alive_.size() - Spared().size()), "worker"), " did not ",
+                     some_park ? "exit or park" : "exit", " within ", policy_.grace / seconds(1),
+                     " s: sending SIGKILL"));
+    KillNow();
   }
 }
 
 void AgentMachine::Stop(int signo) {
   state_ = State::kStopping;
-  if (alive_.empty()) return Sweep();
   grace_end_ = now_ + policy_.grace;
-  effects_.push_back(SignalWorkers{signo});
+  if (MaySurvive()) unsignaled_ = asking_;
+  if (!asking_.empty()) {
+    effects_.push_back(TellSurvivors{asking_, assignment_.round, /*round_over=*/true, !MaySurvive()});
+  }
+  if (unsignaled_ != alive_) effects_.push_back(SignalWorkers{signo, unsignaled_});
+  Settle();
+}
+
+void AgentMachine::EndSurvival(int signo) {
+  const std::set<LocalRank> signaled = std::exchange(unsignaled_, {});
+  held_.reset();
+  state_ = State::kStopping;
+  if (signaled.empty()) return Settle();
+  grace_end_ = now_ + policy_.grace;
+  kill_now_ = false;
+  effects_.push_back(
+      TellSurvivors{signaled, assignment_.round, /*round_over=*/true, /*no_round_follows=*/true});
+  std::set<LocalRank> others;
+  std::set_difference(alive_.begin(), alive_.end(), signaled.begin(), signaled.end(),
+                      std::inserter(others, others.end()));
+  effects_.push_back(SignalWorkers{signo, std::move(others)});
+}
+
+void AgentMachine::Settle() {
+  if (killing_) return;
+  const std::set<LocalRank> spared = Spared();
+  // If nothing has ended, nothing is left behind.
+  const bool all_parked = static_cast<int>(spared.size()) == policy_.nproc;
+  if (alive_ == spared && (all_parked || swept_ == spared)) return Stopped();
+  if (alive_ == spared || kill_now_) Sweep();
 }
 
 void AgentMachine::Sweep() {
-  grace_end_.reset();
   if (killing_) return;
   killing_ = true;
-  effects_.push_back(KillWorkers{});
+  grace_end_.reset();
+  swept_ = Spared();
+  effects_.push_back(KillWorkers{*swept_});
+}
+
+void AgentMachine::KillNow() {
+  grace_end_.reset();
+  kill_now_ = true;
+  if (!MaySurvive()) unsignaled_.clear();
+  Settle();
 }
 
 void AgentMachine::CutOff(Lost lost, bool at_once) {
@@ -240,13 +370,14 @@ void AgentMachine::CutOff(Lost lost, bool at_once) {
     lost_ = std::move(lost);
     if (idle) return Seek();
     if (!at_once) {
-      if (state_ == State::kRunning) Stop(SIGTERM);
-      return;
+      if (state_ == State::kRunning) return Stop(SIGTERM);
+      return EndSurvival(SIGTERM);
     }
   }
   if (!at_once) return;
   state_ = State::kStopping;
-  Sweep();
+  held_.reset();
+  KillNow();
 }
 
 void AgentMachine::Seek() {
@@ -277,6 +408,8 @@ void AgentMachine::FinishWith(EndReason reason, int signo, std::string why) {
     Finished();
   } else if (state_ == State::kRunning) {
     Stop(signo);
+  } else {
+    EndSurvival(signo);
   }
 }
 

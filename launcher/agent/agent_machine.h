@@ -6,9 +6,12 @@
 //   +------+ ----------------> +---------+ cut off, or all exited with 0    +----------+
 //   | Idle |                   | Running | -------------------------------> | Stopping |
 //   +------+ <------------+    +---------+                                  +----------+
-//     |  ^                |                                                  |   |   |
+//     |  ^                |         ^                                        |   |   |
 //     |  |                +--- workers gone; Ready or Succeeded is sent -----+   |   |
-//     |  |                                                                       |   |
+//     |  |                          | Start                                  |   |   |
+//     |  |                     +--------+   workers gone or parked;          |   |   |
+//     |  |                     | Parked | <- Ready is sent ------------------+   |   |
+//     |  |                     +--------+ -- Dismiss, a signal, cut off --> Stopping |
 //     |  | welcomed  +---------+       workers gone; cut off                     |   |
 //     |  +---------- | Seeking | <-----------------------------------------------+   |
 //     |              +---------+                                                     |
@@ -23,6 +26,11 @@
 // cannot rejoin, its agent ends. In Stopping, the workers receive a signal and have a grace period; then the
 // workers and all processes that they started receive SIGKILL. If other nodes may have started the next
 // round, SIGKILL is sent immediately. AgentBroken causes the same transitions as a signal.
+//
+// A worker that has asked to survive gets no signal when its round ends: it is asked to park, and has the same grace
+// period for it. Workers that have parked live on, and take part in the next round of this node without a start. They
+// are stopped like other workers if no round follows for them: the node is cut off or dismissed, its agent ends, or a
+// round has started without the node.
 #pragma once
 
 #include <csignal>
@@ -65,6 +73,7 @@ struct RoundStarted {
 struct RoundStopped {
   Round round;
   std::string reason;
+  bool no_round_follows = false;  // for this node: the job closes, or the node is drained
 };
 // The coordinator's last message to this node.
 struct Dismissed {
@@ -88,6 +97,17 @@ struct WorkerEnded {
   LocalRank local_rank;
   ExitInfo exit;
 };
+// A worker asks to survive the end of its round, or can no longer survive, because its connection to the agent was closed.
+struct WorkerSurvives {
+  LocalRank local_rank;
+  bool asks = true;
+};
+// A worker has ended all access to the memory and the connections of `round`, and waits for the next round.
+struct WorkerParked {
+  LocalRank local_rank;
+  Round round;
+  std::string why = {};  // why the worker's round ended, for people
+};
 // The coordinator requests a snapshot from the workers of `round`.
 struct SnapshotWanted {
   Round round;
@@ -99,7 +119,8 @@ struct SnapshotReported {
   Round round;
   int64_t step = 0;
 };
-// The workers and all processes that they started have exited, except the unkillable ones.
+// KillWorkers is complete: the workers and all processes that they started have exited, except those to spare and the
+// unkillable ones.
 struct WorkersGone {
   // One line for each process or thread that has not exited after SIGKILL. Such a process may still hold
   // devices or files.
@@ -116,19 +137,33 @@ struct AgentBroken {
 struct AgentTick {};
 
 using AgentEvent = std::variant<RoundStarted, RoundStopped, Dismissed, CoordinatorLost, Fenced, Rejoined,
-                                RejoinFailed, WorkerEnded, SnapshotWanted, SnapshotReported, WorkersGone,
-                                SignalReceived, AgentBroken, AgentTick>;
+                                RejoinFailed, WorkerEnded, WorkerSurvives, WorkerParked, SnapshotWanted,
+                                SnapshotReported, WorkersGone, SignalReceived, AgentBroken, AgentTick>;
 
 // --- Effects ---
 
+// Start the workers of a round. The workers in `keep` are parked; they get an offer of their place in the round instead.
 struct StartWorkers {
   Assignment assignment;
+  std::set<LocalRank> keep = {};
 };
 struct SignalWorkers {
   int signo = SIGTERM;
+  std::set<LocalRank> spare = {};  // get no signal
 };
-// Send SIGKILL to the workers and all their descendants. WorkersGone follows.
-struct KillWorkers {};
+// Send SIGKILL to the workers and all their descendants, except to the workers in `spare` and their descendants.
+// WorkersGone follows.
+struct KillWorkers {
+  std::set<LocalRank> spare = {};
+};
+// Tell these workers, which have asked to survive, the state of `round`, in which they are. Replaces what they were told
+// before.
+struct TellSurvivors {
+  std::set<LocalRank> who;
+  Round round;
+  bool round_over = false;        // they must park
+  bool no_round_follows = false;  // they must exit
+};
 // Ask each worker for a snapshot, over the workers' socket.
 struct AskForSnapshot {
   Round round;
@@ -137,6 +172,8 @@ struct AskForSnapshot {
 struct SendWorkersFailed {
   Round round;
   LocalRank local_rank;
+  std::optional<std::string> parked =
+      {};  // set: the worker has not ended, but has ended its round, for this reason
 };
 struct SendWorkersSucceeded {
   Round round;
@@ -176,15 +213,15 @@ struct Finish {
   std::string why = {};  // one sentence; empty if the job succeeded
 };
 
-using AgentEffect = std::variant<StartWorkers, SignalWorkers, KillWorkers, AskForSnapshot, SendWorkersFailed,
-                                 SendWorkersSucceeded, SendReady, SendSnapshotTaken, SendLeave, Rejoin,
-                                 ReportFailures, Tell, Finish>;
+using AgentEffect = std::variant<StartWorkers, SignalWorkers, KillWorkers, TellSurvivors, AskForSnapshot,
+                                 SendWorkersFailed, SendWorkersSucceeded, SendReady, SendSnapshotTaken,
+                                 SendLeave, Rejoin, ReportFailures, Tell, Finish>;
 using AgentEffects = std::vector<AgentEffect>;
 
 // Pure: equal (state, event, now) give equal effects.
 class AgentMachine {
  public:
-  enum class State { kIdle, kRunning, kStopping, kSeeking, kFinished };
+  enum class State { kIdle, kRunning, kStopping, kParked, kSeeking, kFinished };
 
   explicit AgentMachine(AgentPolicy policy);
 
@@ -196,7 +233,7 @@ class AgentMachine {
   // The round of the running or stopping workers. In other states, the round of the last workers; -1 before
   // the first round.
   Round round() const { return assignment_.round; }
-  // The number of workers that have not ended.
+  // The number of workers that have not ended, parked ones included.
   int alive() const { return static_cast<int>(alive_.size()); }
 
  private:
@@ -213,6 +250,8 @@ class AgentMachine {
   void On(const Rejoined& e);
   void On(const RejoinFailed& e);
   void On(const WorkerEnded& e);
+  void On(const WorkerSurvives& e);
+  void On(const WorkerParked& e);
   void On(const SnapshotWanted& e);
   void On(const SnapshotReported& e);
   void On(const WorkersGone& e);
@@ -223,11 +262,26 @@ class AgentMachine {
   bool InRound(Round round) const {
     return state_ == State::kRunning && round == assignment_.round && !end_ && !lost_;
   }
-  // Signals the workers, or calls Sweep if no worker is alive. end_, lost_ and succeeded_ determine the state
+  // Returns whether workers may survive the end of their round.
+  bool MaySurvive() const { return !end_ && !lost_ && !no_round_follows_; }
+  // The workers that KillWorkers spares: those that have parked, if workers may survive.
+  std::set<LocalRank> Spared() const { return MaySurvive() ? parked_ : std::set<LocalRank>(); }
+  // Asks the workers that may survive to park, and signals the others. end_, lost_ and succeeded_ determine the state
   // after Stopping.
   void Stop(int signo);
-  // Kills the workers and all processes that they started. Has no effect if they are already being killed.
+  // In Stopping or Parked: workers no longer survive. Signals those that Stop has not signalled, and gives them the grace
+  // period.
+  void EndSurvival(int signo);
+  // In Stopping: kills what is left if all workers have ended or parked, and moves on if nothing is left. Call it after
+  // each change.
+  void Settle();
+  // Kills the workers and all processes that they started, except those to spare. Has no effect during an earlier sweep;
+  // Settle repeats it if other workers are to be spared then.
   void Sweep();
+  // In Stopping: kills the workers that are left, without waiting for the end of the grace period.
+  void KillNow();
+  // Moves on from Stopping; only the workers in Spared() are left.
+  void Stopped();
   // Call when the job continues without this node. Later calls do not replace the first reason. If `at_once`
   // is true, kills the workers without a grace period, because other nodes may have started the next round.
   //   REQUIRES: the state is not Seeking; it is not Idle if end_ is set.
@@ -246,17 +300,24 @@ class AgentMachine {
   const AgentPolicy policy_;
   State state_ = State::kIdle;
   Assignment assignment_;
-  std::set<LocalRank> alive_;           // workers that have not ended
-  bool stuck_ = false;                  // a worker of this round is stuck, which ends the job
-  bool failed_ = false;                 // a worker of this round failed before it was stopped
-  bool succeeded_ = false;              // all workers of this round exited with 0
-  bool killing_ = false;                // waiting for WorkersGone after KillWorkers
-  bool signaled_ = false;               // the agent has received a signal
-  std::optional<EndReason> end_;        // set: the agent ends after its workers have exited
-  std::string end_why_;                 // set with end_
-  std::optional<std::string> leaving_;  // set: reason of the SendLeave that follows WorkersGone
-  std::optional<Lost> lost_;            // set: the node is cut off
-  std::optional<TimePoint> grace_end_;  // in Stopping: when SIGKILL is due
+  std::set<LocalRank> alive_;       // workers that have not ended
+  std::set<LocalRank> asking_;      // those of alive_ that have asked to survive
+  std::set<LocalRank> parked_;      // those of asking_ that have parked for the current round
+  std::set<LocalRank> unsignaled_;  // in Stopping and Parked: those of alive_ that Stop has not signalled
+  bool stuck_ = false;              // a worker of this round is stuck, which ends the job
+  bool failed_ = false;             // a worker of this round failed before it was stopped
+  bool succeeded_ = false;          // all workers of this round exited with 0
+  bool no_round_follows_ = false;   // the coordinator starts no further round on this node
+  bool killing_ = false;            // waiting for WorkersGone after KillWorkers
+  bool kill_now_ = false;           // in Stopping: the grace period is over
+  std::optional<std::set<LocalRank>> swept_;  // set: what the last KillWorkers of this stop has spared
+  std::optional<RoundStarted> held_;          // in Parked: starts when KillWorkers is complete
+  bool signaled_ = false;                     // the agent has received a signal
+  std::optional<EndReason> end_;              // set: the agent ends after its workers have exited
+  std::string end_why_;                       // set with end_
+  std::optional<std::string> leaving_;        // set: reason of the SendLeave that follows WorkersGone
+  std::optional<Lost> lost_;                  // set: the node is cut off
+  std::optional<TimePoint> grace_end_;        // in Stopping: when SIGKILL is due
 
   int64_t snapshot_step_ = -1;          // step of the newest snapshot of this round; -1: none
   std::optional<int64_t> wanted_from_;  // set: a snapshot of at least this step is requested

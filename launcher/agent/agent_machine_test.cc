@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/agent/agent_machine_fixture.h"
 
 namespace ddprun {
 namespace {
@@ -11,72 +12,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using State = AgentMachine::State;
-
-// Returns a short text for `effect`; an empty text for Tell.
-std::string Word(const AgentEffect& effect) {
-  struct Visitor {
-    std::string operator()(const StartWorkers& e) {
-      return absl::StrCat("start r", e.assignment.round.value());
-    }
-    std::string operator()(const SignalWorkers& e) { return SignalName(e.signo); }
-    std::string operator()(const KillWorkers&) { return "kill"; }
-    std::string operator()(const AskForSnapshot& e) {
-      return absl::StrCat("ask for snapshot r", e.round.value());
-    }
-    std::string operator()(const SendWorkersFailed& e) { return absl::StrCat("failed r", e.round.value()); }
-    std::string operator()(const SendWorkersSucceeded& e) {
-      return absl::StrCat("succeeded r", e.round.value());
-    }
-    std::string operator()(const SendReady& e) { return absl::StrCat("ready r", e.round.value()); }
-    std::string operator()(const SendSnapshotTaken& e) {
-      return absl::StrCat("snapshot r", e.round.value(), " step ", e.step);
-    }
-    std::string operator()(const Rejoin& e) { return absl::StrCat("rejoin ", ToMillis(e.limit)); }
-    std::string operator()(const SendLeave& e) { return e.workers_gone ? "left" : "leaving"; }
-    std::string operator()(const ReportFailures&) { return "report"; }
-    std::string operator()(const Tell&) { return ""; }
-    std::string operator()(const Finish& e) { return absl::StrCat("exit ", e.exit_code); }
-  };
-  return std::visit(Visitor(), effect);
-}
-
-class AgentMachineTest : public ::testing::Test {
- protected:
-  using Words = std::vector<std::string>;
-
-  Words Step(const AgentEvent& event) {
-    last_ = machine_.Step(event, now_);
-    Words words;
-    for (const AgentEffect& e : last_) {
-      if (std::string w = Word(e); !w.empty()) words.push_back(w);
-    }
-    return words;
-  }
-  Words Start(int round) {
-    return Step(RoundStarted{{.round = Round(round), .first_rank = Rank(4), .world_size = 6}, "all joined"});
-  }
-  Words Stop(int round) { return Step(RoundStopped{Round(round), "a peer failed"}); }
-  Words Ended(int local_rank, ExitInfo exit) { return Step(WorkerEnded{LocalRank(local_rank), exit}); }
-  Words Gone() { return Step(WorkersGone{}); }
-  Words Signal(int signo) { return Step(SignalReceived{signo}); }
-
-  Words Dismiss(Dismissal reason) { return Step(Dismissed{reason, "because"}); }
-  Words Lose() { return Step(CoordinatorLost{"connection reset"}); }
-  // Returns all lines that the last step logged.
-  std::string Said() const {
-    std::string said;
-    for (const AgentEffect& e : last_) {
-      if (const auto* tell = std::get_if<Tell>(&e)) said += tell->text + "\n";
-    }
-    return said;
-  }
-  EndReason End() const { return std::get<Finish>(last_.back()).reason; }
-
-  AgentMachine machine_{
-      {.nproc = 2, .grace = seconds(30), .lease = seconds(5), .exit_codes = ExitCodes::kScheduler}};
-  TimePoint now_{seconds(1000)};
-  AgentEffects last_;
-};
 
 TEST_F(AgentMachineTest, SuccessIsReportedAfterTheSweepAndDismissalEndsTheAgent) {
   EXPECT_THAT(Start(0), ElementsAre("start r0"));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,21 +51,28 @@ class AgentWorld {
 
   // --- Workers. WorkerEnded is reported for each worker that ends.
 
-  virtual void StartWorkers(const Assignment& assignment) = 0;
-  virtual void SignalWorkers(int signo) = 0;
-  // Kills the workers and all their descendants. WorkersGone is reported within kKillLimit plus the time
-  // limit for reading the workers' last output.
-  virtual void KillWorkers() = 0;
+  // The workers in `keep` are not started. They are offered their places instead.
+  virtual void StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) = 0;
+  virtual void SignalWorkers(int signo, const std::set<LocalRank>& spare) = 0;
+  // Kills the workers and all their descendants, except the workers in `spare` and their descendants. WorkersGone is
+  // reported within kKillLimit plus the time limit for reading the workers' last output.
+  virtual void KillWorkers(const std::set<LocalRank>& spare) = 0;
+  virtual void TellSurvivors(const ddprun::TellSurvivors& what) = 0;
   // Sets the time at which the workers are killed, even if the agent hangs. Fenced is reported when that
   // happens. nullopt: no deadline.
   virtual void FenceWorkers(std::optional<BootTime> deadline) = 0;
   virtual void AskForSnapshot(Round round) = 0;
   // Adds to `heartbeat` the progress that the workers have reported.
   virtual void FillIn(proto::Heartbeat& heartbeat) const = 0;
+  // The lowest of the steps that the workers have reported last in `round`; nullopt if there are no reports.
+  virtual std::optional<int64_t> SlowestStep(Round round) const = 0;
   // The highest step that a worker has reported in `round`; 0 if there are no reports.
   virtual int64_t FurthestStep(Round round) const = 0;
+  // Records that this worker has ended its round for the reason `why`, without being asked, as a failure of the worker.
+  virtual void RecordParked(LocalRank local_rank, const std::string& why) = 0;
   // The failure of this worker, with the details that are known so far.
-  //   REQUIRES: WorkerEnded was reported for this worker in this round, and the worker did not succeed.
+  //   REQUIRES: WorkerEnded was reported for this worker in this round, and the worker did not succeed; or RecordParked
+  //             was called.
   virtual Failure FailureOf(LocalRank local_rank) const = 0;
   // All worker failures of this round, except those that the launcher caused.
   virtual std::vector<Failure> Failures() const = 0;

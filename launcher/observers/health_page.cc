@@ -18,6 +18,8 @@ const char* NameOf(AgentMachine::State state) {
       return "running";
     case AgentMachine::State::kStopping:
       return "stopping workers";
+    case AgentMachine::State::kParked:
+      return "parked";
     case AgentMachine::State::kSeeking:
       return "looking for the coordinator";
     case AgentMachine::State::kFinished:

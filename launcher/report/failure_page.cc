@@ -82,6 +82,7 @@ bool IsStuck(const Failure& f) { return std::holds_alternative<Stuck>(f.exit); }
 std::string How(const Failure& f) {
   if (NeverRan(f)) return "never started";
   if (IsStuck(f)) return "stuck";
+  if (f.parked) return "has parked, and can take part in another round";
   const auto* signaled = std::get_if<Signaled>(&f.exit);
   return signaled != nullptr ? SignalName(signaled->signo) : ToString(f.exit);
 }

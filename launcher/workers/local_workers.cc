@@ -270,6 +270,11 @@ void LocalWorkers::FillIn(proto::Heartbeat& heartbeat) const {
   heartbeat.set_phase(std::string(NameOf(slowest->phase)));
 }
 
+std::optional<int64_t> LocalWorkers::SlowestStep(Round round) const {
+  const std::optional<WorkerReport> slowest = reports_ == nullptr ? std::nullopt : reports_->Slowest(round);
+  return slowest ? std::optional(slowest->step) : std::nullopt;
+}
+
 int64_t LocalWorkers::FurthestStep(Round round) const {
   return reports_ == nullptr ? 0 : reports_->FurthestStep(round);
 }

@@ -87,6 +87,7 @@ class LocalWorkers {
   // Sets the round in `heartbeat` and, if the workers have reported, the step and the phase of the slowest
   // worker.
   void FillIn(proto::Heartbeat& heartbeat) const;
+  std::optional<int64_t> SlowestStep(Round round) const;
   int64_t FurthestStep(Round round) const;
 
   // The failures of this round. They are complete after CompleteFailures, which must be called after `gone`.

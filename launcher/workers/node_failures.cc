@@ -73,6 +73,13 @@ size_t NodeFailures::Add(Failure end, const Notice& notice) {
   return records_.size() - 1;
 }
 
+void NodeFailures::AddParked(Failure end, absl::Time time, const std::string& why) {
+  end.parked = true;
+  end.exception = Line(why);
+  FailureRecord& record = records_[Add(std::move(end), {.time = time})];
+  record.message = record.failure.exception;
+}
+
 void NodeFailures::AddError(size_t index, WorkerError error, const std::string& error_file) {
   AddWorkerError(std::move(error), error_file, records_[index]);
   SetExceptionAndOrigin(records_[index]);
@@ -81,6 +88,7 @@ void NodeFailures::AddError(size_t index, WorkerError error, const std::string& 
 void NodeFailures::Complete(const Afterwards& afterwards) {
   for (FailureRecord& record : records_) {
     Failure& failure = record.failure;
+    if (failure.parked) continue;  // it is running, and its output does not explain why it has parked
     failure.stderr_tail = afterwards.stderr_tail(failure.local_rank);
     failure.tail_has_stdout = afterwards.tail_has_stdout(failure.local_rank);
     failure.evidence.clear();
@@ -120,14 +128,15 @@ std::vector<Failure> NodeFailures::All() const {
 
 void NodeFailures::SetExceptionAndOrigin(FailureRecord& record) const {
   Failure& failure = record.failure;
-  failure.exception = ExceptionOf(record);
+  if (!failure.parked) failure.exception = ExceptionOf(record);
   failure.origin = OriginOf(failure.exit, record.last_signal, failure.exception, failure.stderr_tail);
 }
 
 std::string FailureCause(const Failure& failure, absl::string_view progress) {
-  return absl::StrCat("rank ", failure.rank.value(), " (local_rank ", failure.local_rank.value(), ") on ",
-                      failure.host, " failed: ", ToString(failure.exit), progress.empty() ? "" : ", ",
-                      progress);
+  const std::string who = absl::StrCat("rank ", failure.rank.value(), " (local_rank ",
+                                       failure.local_rank.value(), ") on ", failure.host);
+  if (failure.parked) return absl::StrCat(who, " has parked: ", failure.exception);
+  return absl::StrCat(who, " failed: ", ToString(failure.exit), progress.empty() ? "" : ", ", progress);
 }
 
 }  // namespace ddprun

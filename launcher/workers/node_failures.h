@@ -44,6 +44,9 @@ class NodeFailures {
   //        sets the other fields.
   //   REQUIRES: the worker did not succeed.
   size_t Add(Failure end, const Notice& notice);
+  // Adds a record of a worker that has parked without being asked, because of the error `why`.
+  //   end: as for Add, with Exited{1}.
+  void AddParked(Failure end, absl::Time time, const std::string& why);
   // Adds `error`, read from `error_file`, to the record with this index.
   void AddError(size_t index, WorkerError error, const std::string& error_file);
   // Adds the details from `afterwards` to every record. Must be called after all workers have ended.

@@ -116,10 +116,12 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       return WorkersSucceeded{{}, Round(message.workers_succeeded().round())};
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
-      return NodeReady{{},
-                       Round(message.ready().round()),
-                       message.ready().store_port(),
-                       DecodeFailures(message.ready().failures(), now)};
+      return NodeReady{
+          .node = {},
+          .round = Round(message.ready().round()),
+          .store_port = message.ready().store_port(),
+          .failures = DecodeFailures(message.ready().failures(), now),
+          .step = message.ready().has_step() ? std::optional(message.ready().step()) : std::nullopt};
     case proto::AgentMessage::kLeave: {
       std::string reason = Utf8Line(message.leave().reason(), kMaxLineBytes);
       if (message.leave().workers_gone()) return NodeLeft{{}, std::move(reason)};
@@ -163,6 +165,7 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
   } else if (const auto* e = std::get_if<StopWorkers>(&order)) {
     out.mutable_stop()->set_round(e->round.value());
     out.mutable_stop()->set_reason(ToText(e->reason));
+    out.mutable_stop()->set_no_round_follows(e->no_round_follows);
   } else if (const auto* e = std::get_if<TakeSnapshot>(&order)) {
     out.mutable_take_snapshot()->set_round(e->round.value());
     out.mutable_take_snapshot()->set_reason(ToText(e->reason));

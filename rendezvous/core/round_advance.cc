@@ -149,7 +149,7 @@ void RoundMachine::Seal(const SealReason& why) {
   if (membership_.count(Phase::kWaiting) > 0) notice_end_ = now_;
 }
 
-void RoundMachine::Drain(EndOfRound why) {
+void RoundMachine::Drain(EndOfRound why, bool closing) {
   Running& ending = In<Running>();
   std::vector<NodeId> in_round;
   // The limit is the longest stop timeout, because nodes may have different grace periods.
@@ -162,7 +162,8 @@ void RoundMachine::Drain(EndOfRound why) {
   const Round round = ending.round.number;
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
-    effects_.push_back(StopWorkers{id, round, why});
+    const bool for_good = closing || membership_.At(id).drain.has_value();
+    effects_.push_back(StopWorkers{id, round, why, for_good});
   }
   effects_.push_back(note::RoundEnded{round, why});
   state_ = Draining{.round = std::move(ending.round), .end_reason = std::move(why), .end = now_ + limit};

@@ -68,12 +68,13 @@ struct WorkersSucceeded {
   NodeId node;
   Round round = {};
 };
-// The node's workers of `round` have exited, and it has an empty store on `store_port` for the next round.
+// The node's workers of `round` have exited or parked, and it has an empty store on `store_port` for the next round.
 struct NodeReady {
   NodeId node;
   Round round = {};
   int store_port = 0;
   std::vector<Failure> failures = {};  // all failures of the node in `round`
+  std::optional<int64_t> step = {};    // the last reported step of the worker that is furthest behind
 };
 // A snapshot of `step` is complete and durable. Reported whether or not the machine requested a snapshot.
 struct SnapshotTaken {
@@ -128,11 +129,13 @@ struct Assign {
   Assignment assignment;
   SealReason reason = {};
 };
-// Stop the workers of `round`, then answer with NodeReady.
+// Stop the workers of `round`, then answer with NodeReady. Sent again to a node that is stopping its workers when it
+// becomes known that no round follows.
 struct StopWorkers {
   NodeId node;
   Round round = {};
   EndOfRound reason = {};
+  bool no_round_follows = false;  // on this node
 };
 // Request a snapshot from the workers of `round`, then answer with SnapshotTaken. The round may end first.
 struct TakeSnapshot {

@@ -105,7 +105,7 @@ TEST_F(RoundLeaveTest, AnotherHostMayTakeTheRankOfALostNode) {
 }
 
 TEST_F(RoundLeaveTest, ClosingAJobStopsItsWorkersFirst) {
-  EXPECT_THAT(CloseJob(), ElementsAre("a:stop r1", "b:stop r1"));
+  EXPECT_THAT(CloseJob(), ElementsAre("a:stop r1 for good", "b:stop r1 for good"));
   EXPECT_THAT(Join("late"), ElementsAre("late:dismiss stopped"));
   EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
   EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());

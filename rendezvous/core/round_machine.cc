@@ -13,6 +13,10 @@ namespace {
 // Changes within this time are combined into one notice to the waiting nodes.
 constexpr Duration kNoticeDelay = seconds(1);
 
+// Whether `failure` counts in a round that is ending. A worker that parks in a round that did not fail has only noticed
+// the end of the round before its agent.
+bool Counts(const ActiveRound& round, const Failure& failure) { return round.failed || !failure.parked; }
+
 std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
@@ -158,7 +162,8 @@ void RoundMachine::On(const WorkersFailed& e) {
   if (ValidateSender(e.node, e.round) == nullptr) return;
   ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
-  round.losses.ToldAtOnce(e.node, e.failure);
+  // A worker that parks because the round ends has not failed.
+  if (Is<Running>() || Counts(round, e.failure)) round.losses.ToldAtOnce(e.node, e.failure);
   if (!Is<Running>()) return;  // The round is already ending, and at most one restart is charged.
   round.failed = true;
   last_failure_ = e.failure.cause;
@@ -180,7 +185,10 @@ void RoundMachine::On(const NodeReady& e) {
   for (const Failure& failure : e.failures) {
     if (failure.step) Reported(round, *failure.step);
   }
-  round.losses.Told(e.node, e.failures);
+  if (e.step) Reported(round, *e.step);
+  std::vector<Failure> failures = e.failures;
+  std::erase_if(failures, [&round](const Failure& failure) { return !Counts(round, failure); });
+  round.losses.Told(e.node, std::move(failures));
   if (member->drain) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
@@ -235,7 +243,8 @@ void RoundMachine::On(const DrainRequested& e) {
   membership_.SetDrain(e.node, e.reason);
   effects_.push_back(note::DrainRequested{{NameOf(*member), e.reason}});
   // The node has no running workers, so the round need not end.
-  if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) LetGo(e.node);
+  if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) return LetGo(e.node);
+  if (member->phase == Phase::kStopping) StopForGood(*member);
 }
 
 void RoundMachine::On(const CloseRequested& e) {
@@ -247,9 +256,21 @@ void RoundMachine::On(const CloseRequested& e) {
     if (draining != nullptr) ShareReport(draining->round, ToText(request.reason));
     return Close(request.outcome, request.reason);
   }
-  if (Is<Running>()) Drain(e.reason);
+  if (Is<Running>()) {
+    Drain(e.reason, /*closing=*/true);
+  } else {
+    for (const auto& [id, m] : membership_.members()) {
+      if (m.phase == Phase::kStopping) StopForGood(m);
+    }
+  }
   In<Draining>().closing = e;
   effects_.push_back(note::JobClosing{e.reason});
+}
+
+void RoundMachine::StopForGood(const Member& member) {
+  const Draining& draining = In<Draining>();
+  effects_.push_back(StopWorkers{member.info.id, draining.round.number, draining.end_reason,
+                                 /*no_round_follows=*/true});
 }
 
 void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {

@@ -173,6 +173,8 @@ class RoundMachine {
   // Like Remove, but a member whose workers may be running stays in phase kLost until the workers are known
   // to have exited.
   void Lose(const NodeMissed& missed);
+  // Tells a node that is stopping its workers that no round follows.
+  void StopForGood(const Member& member);
   // The common part of Remove and Lose.
   void Missed(const Member& member, const NodeMissed& missed);
   // Counts a failure or loss on `host`. Excludes the host if the count reaches exclude_after.
@@ -206,7 +208,9 @@ class RoundMachine {
 
   // State changes. They invalidate references into the previous state.
   void Seal(const SealReason& why);  // from Gathering or Draining
-  void Drain(EndOfRound why);        // from Running
+  // From Running.
+  //   closing: no further round follows.
+  void Drain(EndOfRound why, bool closing = false);
   void Gather(std::optional<TimePoint> pause_end);
   void Close(Dismissal outcome, EndOfJob why);
 

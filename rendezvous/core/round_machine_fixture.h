@@ -40,7 +40,7 @@ inline std::string Word(const RoundEffect& effect) {
                         a.restart_count, " ", a.master_addr, ":", a.master_port);
   }
   if (const auto* e = std::get_if<StopWorkers>(&effect))
-    return absl::StrCat(e->node.value(), ":stop r", e->round.value());
+    return absl::StrCat(e->node.value(), ":stop r", e->round.value(), e->no_round_follows ? " for good" : "");
   if (const auto* e = std::get_if<TakeSnapshot>(&effect))
     return absl::StrCat(e->node.value(), ":snapshot r", e->round.value());
   if (const auto* e = std::get_if<TellReport>(&effect))

@@ -83,7 +83,7 @@ TEST_F(RoundReportTest, ALossIsReportedAndAJoinIsNot) {
 
 TEST_F(RoundReportTest, AJobClosedDuringADrainReportsItsFailures) {
   Failed("a", 0, Rank0());
-  EXPECT_THAT(CloseJob(), IsEmpty());
+  EXPECT_THAT(CloseJob(), ElementsAre("a:stop r0 for good", "b:stop r0 for good"));
   EXPECT_THAT(Ready("a", 0, 200), IsEmpty());
   EXPECT_THAT(Ready("b", 0, 201),
               ElementsAre("a:report r0", "b:report r0", "a:dismiss stopped", "b:dismiss stopped"));

@@ -127,7 +127,7 @@ TEST_F(RoundResizeTest, ARunningNodeIsDrainedAtASnapshot) {
   Reports("a", 0, 17);
   EXPECT_THAT(DrainNode("b"), ElementsAre("a:snapshot r0", "b:snapshot r0"));
   EXPECT_THAT(DrainNode("b"), IsEmpty());
-  EXPECT_THAT(Snapshot("a", 0, 18), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_THAT(Snapshot("a", 0, 18), ElementsAre("a:stop r0", "b:stop r0 for good"));
   EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:dismiss drained"));
   EXPECT_THAT(Ready("a", 0, 200), ElementsAre("a:start r1 node0/2 rank0/2 n0 addr-a:200",
                                               "c:start r1 node1/2 rank1/2 n0 addr-a:200"));
@@ -135,7 +135,7 @@ TEST_F(RoundResizeTest, ARunningNodeIsDrainedAtASnapshot) {
 
 TEST_F(RoundResizeTest, ARunningNodeWithoutStepsIsDrainedImmediately) {
   Start(ScaleUp::kAtSnapshot);
-  EXPECT_THAT(DrainNode("b"), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_THAT(DrainNode("b"), ElementsAre("a:stop r0", "b:stop r0 for good"));
   Ready("b", 0, 201);
   Ready("a", 0, 200);
   EXPECT_EQ(machine_->state(), State::kGathering);
@@ -148,7 +148,7 @@ TEST_F(RoundResizeTest, ANodeThatFailsBeforeTheSnapshotIsStillDrained) {
   Join("c");
   Reports("a", 0, 17);
   DrainNode("b");
-  EXPECT_THAT(Failed("b", 0), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_THAT(Failed("b", 0), ElementsAre("a:stop r0", "b:stop r0 for good"));
   EXPECT_THAT(Ready("b", 0, 201), ElementsAre("b:dismiss drained"));
   Ready("a", 0, 200);
   EXPECT_EQ(machine_->membership().Find(NodeId("b")), nullptr);

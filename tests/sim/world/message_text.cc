@@ -94,7 +94,8 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
                           ")");
     }
     case proto::CoordinatorMessage::kStop:
-      return absl::StrCat("Stop(round ", message.stop().round(), ": ", message.stop().reason(), ")");
+      return absl::StrCat("Stop(round ", message.stop().round(), ": ", message.stop().reason(),
+                          message.stop().no_round_follows() ? "; no round follows" : "", ")");
     case proto::CoordinatorMessage::kDismiss: {
       const std::string why =
           message.dismiss().message().empty() ? "" : absl::StrCat(": ", message.dismiss().message());

@@ -223,7 +223,7 @@ void SimAgent::Thaw() {
   }
 }
 
-void SimAgent::StartWorkers(const Assignment& assignment) {
+void SimAgent::StartWorkers(const Assignment& assignment, const std::set<LocalRank>& /*keep*/) {
   if (warden_.alive() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
   Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as group rank ",
                      assignment.group_rank.value()));
@@ -236,15 +236,21 @@ void SimAgent::StartWorkers(const Assignment& assignment) {
   warden_.Spawn(assignment, place_.nproc);
 }
 
-void SimAgent::SignalWorkers(int signo) {
+void SimAgent::SignalWorkers(int signo, const std::set<LocalRank>& /*spare*/) {
   last_signal_sent_ = signo;
   warden_.SignalAll(signo);
 }
 
-void SimAgent::KillWorkers() {
+void SimAgent::KillWorkers(const std::set<LocalRank>& /*spare*/) {
   last_signal_sent_ = SIGKILL;
   warden_.KillAll();
 }
+
+// No simulated worker asks to survive yet.
+void SimAgent::TellSurvivors(const ddprun::TellSurvivors& what) {
+  Broken(absl::StrCat(id_, " tells survivors of round ", what.round.value()));
+}
+void SimAgent::RecordParked(LocalRank, const std::string& why) { Broken(why); }
 
 void SimAgent::FenceWorkers(std::optional<BootTime> deadline) {
   warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);

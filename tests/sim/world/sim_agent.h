@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,12 +81,15 @@ class SimAgent final : private AgentWorld {
                        std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
     Find(limit, /*once=*/true, std::move(done));
   }
-  void StartWorkers(const Assignment& assignment) override;
-  void SignalWorkers(int signo) override;
-  void KillWorkers() override;
+  void StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) override;
+  void SignalWorkers(int signo, const std::set<LocalRank>& spare) override;
+  void KillWorkers(const std::set<LocalRank>& spare) override;
+  void TellSurvivors(const ddprun::TellSurvivors& what) override;
+  void RecordParked(LocalRank local_rank, const std::string& why) override;
   void FenceWorkers(std::optional<BootTime> deadline) override;
   void AskForSnapshot(Round round) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
+  std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
   Failure FailureOf(LocalRank local_rank) const override;
   std::vector<Failure> Failures() const override;
