@@ -36,7 +36,7 @@ TEST(GoldenTest, EveryTraceMatchesItsFile) {
     EXPECT_EQ(LineDiff(golden.expected, GoldenTrace(golden.script)), "")
         << path << "; if the change is intended, run tools/dev sim --golden=update";
   }
-  EXPECT_EQ(Files().size(), 10u);
+  EXPECT_EQ(Files().size(), 11u);
 }
 
 TEST(GoldenTest, NoScriptBreaksARuleAndEveryFaultTakesEffect) {

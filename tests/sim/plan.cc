@@ -102,6 +102,8 @@ class Planner {
     // Slightly more steps than fit before calm, so that most jobs continue after the last fault.
     s.total_steps = static_cast<int>(s.calm / s.step_time) + static_cast<int>(random_.Between(5, 30));
     s.snapshot_every = static_cast<int>(random_.Between(1, 60));
+    s.survives = s.plain == 0 && random_.Chance(0.5);
+    s.park = Millis(0, random_.Chance(0.3) ? 2000 : 100);
     s.loss_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.twice_permille = random_.Chance(0.5) ? 0 : static_cast<int>(random_.Between(1, 20));
     s.max_delay = Millis(1, random_.Chance(0.2) ? 60 : 5);
@@ -134,7 +136,8 @@ class Planner {
         {FaultKind::kNoExec, 2},    {FaultKind::kCut, 8},         {FaultKind::kCutOut, 4},
         {FaultKind::kCutIn, 4},     {FaultKind::kSlow, 3},        {FaultKind::kLossy, 3},
         {FaultKind::kReset, 4},     {FaultKind::kStall, 5},       {FaultKind::kDiskFull, 3},
-        {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},
+        {FaultKind::kDiskSlow, 3},  {FaultKind::kDrain, 8},       {FaultKind::kHangWorkers, 5},
+        {FaultKind::kEndParked, 8}, {FaultKind::kFailAt, 16},
     };
     // Faults that end the job are rare, because faults after the end have no effect.
     if (random_.Chance(0.004)) return End(at, FaultKind::kStopJob);
@@ -150,6 +153,9 @@ class Planner {
   void DrawFault(Duration at, FaultKind kind) {
     const Duration longest = std::max(Duration(milliseconds(1)), settings_.calm - at);
     const Duration length = std::min(random_.Chance(0.5) ? Millis(10, 2000) : Millis(2000, 15000), longest);
+    const bool of_survivors =
+        kind == FaultKind::kHangWorkers || kind == FaultKind::kEndParked || kind == FaultKind::kFailAt;
+    if (of_survivors && !settings_.survives) kind = FaultKind::kFailWorker;
     switch (kind) {
       case FaultKind::kStart:
         Add(at, kind, {AnyHost()});
@@ -160,6 +166,19 @@ class Planner {
         // Sometimes another worker fails independently at nearly the same time. Both failures together cost
         // one restart.
         if (random_.Chance(0.4)) Add(at + Millis(0, 30), kind, {AnyHost()}, Duration(0), 1);
+        break;
+      case FaultKind::kHangWorkers:
+        Add(at, kind, {AnyHost()}, length);
+        Add(at + Millis(0, 10), FaultKind::kFailWorker, {AnyHost()}, Duration(0), -SIGKILL);
+        break;
+      case FaultKind::kEndParked:  // soon after a worker has ended, while the others wait for the next round
+        Add(at, FaultKind::kFailWorker, {AnyHost()}, Duration(0), -SIGKILL);
+        for (int host = 0; host < settings_.num_hosts; ++host) {
+          if (random_.Chance(0.6)) Add(at + Millis(1, 250), kind, {host});
+        }
+        break;
+      case FaultKind::kFailAt:
+        Add(at, kind, {AnyHost()}, Duration(0), static_cast<int>(random_.Between(0, 2)));
         break;
       case FaultKind::kKillAgent:
       case FaultKind::kTermAgent:

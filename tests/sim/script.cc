@@ -24,6 +24,9 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"power-off", FaultKind::kPowerOff},
     {"suspend", FaultKind::kSuspend},
     {"fail-worker", FaultKind::kFailWorker},
+    {"hang-workers", FaultKind::kHangWorkers},
+    {"end-parked", FaultKind::kEndParked},
+    {"fail-at", FaultKind::kFailAt},
     {"deaf-workers", FaultKind::kDeafWorkers},
     {"no-exec", FaultKind::kNoExec},
     {"cut", FaultKind::kCut},
@@ -53,6 +56,8 @@ const std::pair<absl::string_view, Field> kSettings[] = {
     {"step_ms", &Settings::step_time},
     {"save_ms", &Settings::save},
     {"snapshot_every", &Settings::snapshot_every},
+    {"survives", &Settings::survives},
+    {"park_ms", &Settings::park},
     {"loss_permille", &Settings::loss_permille},
     {"twice_permille", &Settings::twice_permille},
     {"max_delay_ms", &Settings::max_delay},
@@ -171,6 +176,9 @@ absl::Status Check(const Script& script) {
           return Bad(absl::StrCat(ToString(fault), ": there is no host ", host));
       }
     }
+    if (fault.kind == FaultKind::kFailAt && (fault.n < 0 || fault.n > 2)) {
+      return Bad(absl::StrCat(ToString(fault), ": n is not 0, 1 or 2"));
+    }
   }
   return absl::OkStatus();
 }
@@ -192,6 +200,9 @@ bool MaySilence(FaultKind kind) {
     case FaultKind::kStart:
     case FaultKind::kTermAgent:
     case FaultKind::kFailWorker:
+    case FaultKind::kHangWorkers:
+    case FaultKind::kEndParked:
+    case FaultKind::kFailAt:
     case FaultKind::kDeafWorkers:
     case FaultKind::kNoExec:
     case FaultKind::kDiskFull:

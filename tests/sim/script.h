@@ -45,6 +45,8 @@ struct Settings {
   // `grace` are killed.
   Duration save = milliseconds(50);
   int snapshot_every = 10;
+  int survives = 0;                  // whether workers ask to survive their rounds
+  Duration park = milliseconds(20);  // upper bound on the time that a worker takes to park when it is asked
   // Quality of the network when no fault is in effect.
   int loss_permille = 0;                 // packets lost per 1000
   int twice_permille = 0;                // packets duplicated per 1000
@@ -56,14 +58,17 @@ struct Settings {
 };
 
 enum class FaultKind {
-  kStart,           // starts an agent, unless one runs or the host is down or suspended
-  kKillAgent,       // sends SIGKILL to the agent
-  kStopAgent,       // sends SIGSTOP to the agent, and SIGCONT after `length`
-  kTermAgent,       // sends SIGTERM to the agent
-  kKillWarden,      // sends SIGKILL to the warden; its workers die too
-  kPowerOff,        // cuts the host's power for `length`; its processes do not restart by themselves
-  kSuspend,         // suspends the whole host for `length`
-  kFailWorker,      // ends one running worker: n > 0 is its exit code, n < 0 is signal -n
+  kStart,        // starts an agent, unless one runs or the host is down or suspended
+  kKillAgent,    // sends SIGKILL to the agent
+  kStopAgent,    // sends SIGSTOP to the agent, and SIGCONT after `length`
+  kTermAgent,    // sends SIGTERM to the agent
+  kKillWarden,   // sends SIGKILL to the warden; its workers die too
+  kPowerOff,     // cuts the host's power for `length`; its processes do not restart by themselves
+  kSuspend,      // suspends the whole host for `length`
+  kFailWorker,   // ends one running worker: n > 0 is its exit code, n < 0 is signal -n
+  kHangWorkers,  // for `length`, workers of the host do not park
+  kEndParked,    // ends one worker of the host that has parked
+  kFailAt,  // ends one worker of the host when it has prepared (n=0), committed (n=1) or recovered (n=2) a step
   kDeafWorkers,     // for `length`, workers of the host ignore SIGTERM
   kNoExec,          // for `length`, workers cannot be started on the host
   kCut,             // for `length`, loses all packets between `hosts` and `to`

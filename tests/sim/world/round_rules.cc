@@ -75,11 +75,14 @@ void RoundRules::Note(const RoundEvent& event) {
   const auto failed = [this](const NodeId& id, const Failure& failure) {
     failed_hosts_[host_of_[id]] |= failure.origin == FailureOrigin::kOwn;
   };
+  // In a round that did not fail, a worker that has parked has not failed.
+  const auto counts = [this](const Failure& failure) { return failed_ || !failure.parked; };
   if (const auto* e = std::get_if<NodeHeard>(&event)) {
     if (e->progress && e->progress->step && speaks(e->node, e->progress->round)) step(*e->progress->step);
   } else if (const auto* e = std::get_if<WorkersFailed>(&event)) {
     if (!speaks(e->node, e->round)) return;
     if (e->failure.step) step(*e->failure.step);
+    if (state_ != State::kRunning && !counts(e->failure)) return;
     consequences_only_ = consequences_only_ && e->failure.origin == FailureOrigin::kFollowsAnother;
     early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
     if (state_ == State::kRunning) failed_ = true;
@@ -87,9 +90,12 @@ void RoundRules::Note(const RoundEvent& event) {
     failed(e->node, e->failure);
   } else if (const auto* e = std::get_if<NodeReady>(&event)) {
     if (!speaks(e->node, e->round)) return;
-    if (!e->failures.empty()) told_[e->node] = static_cast<int>(e->failures.size());
+    if (e->step) step(*e->step);
+    const auto told = std::count_if(e->failures.begin(), e->failures.end(), counts);
+    if (told > 0) told_[e->node] = static_cast<int>(told);
     for (const Failure& failure : e->failures) {
       if (failure.step) step(*failure.step);
+      if (!counts(failure)) continue;
       consequences_only_ = consequences_only_ && failure.origin == FailureOrigin::kFollowsAnother;
       failed(e->node, failure);
       early_ = early_ || (!failure.step && failure.uptime && *failure.uptime < policy_.min_uptime);

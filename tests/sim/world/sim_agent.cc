@@ -62,6 +62,16 @@ SimAgent::SimAgent(Place place)
                                          if (snapshot) driver_.Step(SnapshotReported{round, *snapshot});
                                        });
                                      },
+                                 .asks =
+                                     [this](Round round, LocalRank rank) {
+                                       InAgent([this, round, rank] {
+                                         if (round == assignment_.round) driver_.Step(WorkerSurvives{rank});
+                                       });
+                                     },
+                                 .parked =
+                                     [this](Round round, LocalRank rank, const std::string& why) {
+                                       InAgent([this, round, rank, why] { OnParked(round, rank, why); });
+                                     },
                                  .fenced =
                                      [this] {
                                        InAgent([this] {
@@ -108,6 +118,7 @@ void SimAgent::Find(Duration limit, bool once,
 
 NodeIdentity SimAgent::NewIdentity() {
   id_ = place_.new_node_id();
+  killed_parked_ = false;  // the workers of a node that is cut off do not survive
   Trace(absl::StrCat(place_.host->name(), " joins as ", id_));
   return {id_, TokenOf(id_)};
 }
@@ -119,17 +130,25 @@ void SimAgent::Detail(const proto::AgentMessage& message) {
 }
 
 void SimAgent::Check(const proto::CoordinatorMessage& m) {
-  if (m.has_start() && driver_.machine().state() != AgentMachine::State::kIdle) {
+  // A Start may cross the end of this node's part of the job.
+  if (m.has_start() && !decided_ && warden_.unparked() > 0) {
     Broken(absl::StrCat(id_, " got Start before its previous round was over"));
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
-  if (EndsTheJob(reason)) job_over_until_ = place_.host->now() + place_.job->settings->grace;
+  if (EndsTheJob(reason) || (reason == Dismissal::kDrained && driver_.machine().alive() > 0))
+    job_over_until_ = place_.host->now() + place_.job->settings->grace;
   if (reason == Dismissal::kEvicted || std::exchange(decided_, true)) return;
   dismissed_ = reason;
 }
 
+void SimAgent::OnParked(Round round, LocalRank rank, const std::string& why) {
+  if (round == assignment_.round) parked_.insert(rank);
+  driver_.Step(WorkerParked{rank, round, absl::StrCat("Connection reset by peer: ", why)});
+}
+
 void SimAgent::OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence) {
+  parked_.erase(rank);
   if (!Succeeded(exit)) {
     const size_t i = failures_.Add(
         {.local_rank = rank,
@@ -207,6 +226,8 @@ void SimAgent::FailWorker(ExitInfo exit) {
   if (warden_.workers() != nullptr) warden_.workers()->Fail(exit);
 }
 
+bool SimAgent::FailParked() { return warden_.workers() != nullptr && warden_.workers()->FailParked(); }
+
 void SimAgent::Vanish() {
   killed_ = true;
   warden_.Vanish();
@@ -223,34 +244,51 @@ void SimAgent::Thaw() {
   }
 }
 
-void SimAgent::StartWorkers(const Assignment& assignment, const std::set<LocalRank>& /*keep*/) {
-  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
+void SimAgent::StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) {
+  if (warden_.unparked() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
   Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as group rank ",
                      assignment.group_rank.value()));
+  const bool next = assignment.round.value() == assignment_.round.value() + 1;
+  if (!keep.empty() && !next)
+    Broken(absl::StrCat(id_, " offers round ", assignment.round.value(), " to workers of round ",
+                        assignment_.round.value()));
+  if (next && killed_parked_)
+    Broken(absl::StrCat(id_, " takes part in the next round, but has killed workers that had parked"));
+  parked_.clear();
+  killed_parked_ = false;
   assignment_ = assignment;
   started_at_ = place_.host->now();
   step_.reset();
   failures_.BeginRound(assignment);
   last_signal_sent_.reset();
   fenced_ = false;
-  warden_.Spawn(assignment, place_.nproc);
+  warden_.Spawn(assignment, place_.nproc, keep);
 }
 
-void SimAgent::SignalWorkers(int signo, const std::set<LocalRank>& /*spare*/) {
+void SimAgent::SignalWorkers(int signo, const std::set<LocalRank>& spare) {
   last_signal_sent_ = signo;
-  warden_.SignalAll(signo);
+  warden_.SignalAll(signo, spare);
 }
 
-void SimAgent::KillWorkers(const std::set<LocalRank>& /*spare*/) {
+void SimAgent::KillWorkers(const std::set<LocalRank>& spare) {
   last_signal_sent_ = SIGKILL;
-  warden_.KillAll();
+  for (const LocalRank rank : parked_) killed_parked_ = killed_parked_ || spare.count(rank) == 0;
+  warden_.KillAll(spare);
 }
 
-// No simulated worker asks to survive yet.
 void SimAgent::TellSurvivors(const ddprun::TellSurvivors& what) {
-  Broken(absl::StrCat(id_, " tells survivors of round ", what.round.value()));
+  warden_.Tell(what.who, what.round, what.round_over, what.no_round_follows);
 }
-void SimAgent::RecordParked(LocalRank, const std::string& why) { Broken(why); }
+
+void SimAgent::RecordParked(LocalRank local_rank, const std::string& why) {
+  failures_.AddParked({.local_rank = local_rank,
+                       .pid = 1 + local_rank.value(),
+                       .exit = Exited{1},
+                       .failed_at = place_.host->now(),
+                       .uptime = place_.host->now() - started_at_,
+                       .step = step_},
+                      absl::UnixEpoch(), why);
+}
 
 void SimAgent::FenceWorkers(std::optional<BootTime> deadline) {
   warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
@@ -276,7 +314,7 @@ Failure SimAgent::FailureOf(LocalRank local_rank) const {
 }
 
 std::vector<Failure> SimAgent::Failures() const {
-  if (warden_.alive() > 0) Broken(absl::StrCat(id_, " sent Ready while its workers run"));
+  if (warden_.unparked() > 0) Broken(absl::StrCat(id_, " sent Ready while its workers run"));
   return failures_.All();
 }
 

@@ -22,14 +22,16 @@
 
 namespace ddprun::sim {
 
-// Checks that workers start only when no other workers are alive, that none are alive when the agent sends
-// Ready or exits, and that a dismissed agent exits for the reason in the Dismiss.
+// Checks that workers start only when all others have ended or parked, that this holds when the agent sends Ready, that
+// none are alive when the agent exits, that only workers of the round before take part in a round without a start, that a
+// worker which has parked is killed only if the node leaves its place in the job, and that a dismissed agent exits for the
+// reason in the Dismiss.
 class SimAgent final : private AgentWorld {
  public:
   struct Place {
     SimJob* job = nullptr;
     SimHost* host = nullptr;
-    const HostHabits* habits = nullptr;
+    HostHabits* habits = nullptr;
     HostId coordinator_host = 0;
     SimCoordinator* local = nullptr;           // the coordinator in this process; null: it is elsewhere
     std::function<std::string()> new_node_id;  // called for each join
@@ -57,6 +59,8 @@ class SimAgent final : private AgentWorld {
   // is not connected.
   bool ResetLink();
   void FailWorker(ExitInfo exit);
+  // Ends a worker that has parked. Returns false if there is none.
+  bool FailParked();
   // The host loses power: agent, warden and workers stop without sending a message.
   void Vanish();
 
@@ -105,6 +109,7 @@ class SimAgent final : private AgentWorld {
   // Checks a message from the coordinator.
   void Check(const proto::CoordinatorMessage& message);
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
+  void OnParked(Round round, LocalRank rank, const std::string& why);
   // Reports to the coordinator, as the warden of the killed agent, that the workers are dead.
   void ReportGone();
   void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
@@ -134,6 +139,9 @@ class SimAgent final : private AgentWorld {
   std::optional<int> last_signal_sent_;  // to the workers of this round
   TimePoint started_at_;
   std::optional<int64_t> step_;
+  std::set<LocalRank>
+      parked_;  // workers that have parked for assignment_.round, and have not ended, as the agent knows
+  bool killed_parked_ = false;  // a worker was killed after the agent knew that it had parked
   NodeFailures failures_{place_.host->name(), "default"};
 };
 

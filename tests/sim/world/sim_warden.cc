@@ -14,7 +14,7 @@ constexpr Duration kShort = milliseconds(20);
 
 }  // namespace
 
-SimWarden::SimWarden(SimJob* job, SimHost* host, const HostHabits* habits, Random random, Outside outside)
+SimWarden::SimWarden(SimJob* job, SimHost* host, HostHabits* habits, Random random, Outside outside)
     : job_(job), host_(host), habits_(habits), random_(std::move(random)), outside_(std::move(outside)) {}
 
 void SimWarden::Post(std::function<void()> what) { After(Duration(0), std::move(what)); }
@@ -29,16 +29,26 @@ void SimWarden::After(Duration d, std::function<void()> what) {
   });
 }
 
-void SimWarden::Spawn(const Assignment& assignment, int nproc) {
+void SimWarden::Spawn(const Assignment& assignment, int nproc, const std::set<LocalRank>& keep) {
   if (gone_) return;
-  if (fallen_ || habits_->no_exec) {
+  std::map<LocalRank, SimProcess> processes;
+  if (workers_ != nullptr) processes = workers_->Take(keep);
+  std::set<LocalRank> kept;
+  for (const auto& [rank, process] : processes) kept.insert(rank);
+  const bool cannot = fallen_ || habits_->no_exec;
+  for (int i = 0; i < nproc; ++i) {
+    const LocalRank rank(i);
+    if (keep.count(rank) > 0) continue;
+    if (!cannot) {
+      processes[rank] = {};
+      continue;
+    }
     const absl::Status why =
         fallen_ ? absl::CancelledError("the fence has expired") : absl::NotFoundError("exec: no such file");
-    for (int i = 0; i < nproc; ++i) Ended(LocalRank(i), NeverStarted{why}, false);
-    return;
+    Ended(rank, NeverStarted{why}, false);
   }
   workers_ = std::make_unique<SimWorkers>(
-      job_, host_, assignment, nproc,
+      job_, host_, habits_, assignment, std::move(processes), kept,
       Random(job_->settings->seed,
              absl::StrCat("workers of ", host_->name(), " in round ", assignment.round.value())),
       SimWorkers::Outside{
@@ -47,17 +57,29 @@ void SimWarden::Spawn(const Assignment& assignment, int nproc) {
           .report =
               [this, round = assignment.round](int64_t step, std::optional<int64_t> snapshot_step) {
                 Post([this, round, step, snapshot_step] { outside_.report(round, step, snapshot_step); });
+              },
+          .asks = [this, round = assignment.round](
+                      LocalRank rank) { Post([this, round, rank] { outside_.asks(round, rank); }); },
+          .parked =
+              [this, round = assignment.round](LocalRank rank, const std::string& why) {
+                Post([this, round, rank, why] { outside_.parked(round, rank, why); });
               }});
-  workers_->Start();
+  if (workers_->alive() > 0) workers_->Start();
 }
 
-void SimWarden::SignalAll(int signo) {
-  if (workers_ != nullptr && !habits_->deaf) workers_->Signal(signo);
+void SimWarden::SignalAll(int signo, const std::set<LocalRank>& spare) {
+  if (workers_ != nullptr && !habits_->deaf) workers_->Signal(signo, spare);
 }
 
-void SimWarden::KillAll() {
-  After(random_.Between(Duration(0), kShort), [this] {
-    if (workers_ != nullptr) workers_->Kill();
+void SimWarden::Tell(const std::set<LocalRank>& who, Round round, bool round_over, bool no_round_follows) {
+  After(Duration(0), [this, who, round, round_over, no_round_follows] {
+    if (workers_ != nullptr && workers_->round() == round) workers_->Tell(who, round_over, no_round_follows);
+  });
+}
+
+void SimWarden::KillAll(const std::set<LocalRank>& spare) {
+  After(random_.Between(Duration(0), kShort), [this, spare] {
+    if (workers_ != nullptr) workers_->Kill(spare);
     Post([this] { outside_.all_dead(); });
   });
 }

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "base/assignment.h"
 #include "base/exit_info.h"
@@ -12,12 +14,6 @@
 #include "tests/sim/world/sim_workers.h"
 
 namespace ddprun::sim {
-
-// Faults that apply to all workers of a host.
-struct HostHabits {
-  bool deaf = false;     // workers ignore SIGTERM
-  bool no_exec = false;  // workers cannot be started
-};
 
 // Behaves as launcher/process/warden_client.h specifies. When the fence expires, `fenced` is called before
 // `ended` is called for the killed workers, and no worker starts until the next call of Fence. The callbacks
@@ -27,15 +23,19 @@ class SimWarden {
   struct Outside {
     std::function<void(LocalRank, ExitInfo, bool consequence)> ended;
     std::function<void(Round round, int64_t step, std::optional<int64_t> snapshot_step)> report;
+    std::function<void(Round, LocalRank)> asks;  // a worker asks to survive
+    std::function<void(Round, LocalRank, const std::string& why)> parked;
     std::function<void()> fenced;
-    std::function<void()> all_dead;  // called after KillAll, when all workers are dead
+    std::function<void()> all_dead;  // called after KillAll, when all workers but those to spare are dead
   };
 
-  SimWarden(SimJob* job, SimHost* host, const HostHabits* habits, Random random, Outside outside);
+  SimWarden(SimJob* job, SimHost* host, HostHabits* habits, Random random, Outside outside);
 
-  void Spawn(const Assignment& assignment, int nproc);
-  void SignalAll(int signo);
-  void KillAll();
+  // The workers in `keep` have parked, and take part in the round without a start.
+  void Spawn(const Assignment& assignment, int nproc, const std::set<LocalRank>& keep);
+  void SignalAll(int signo, const std::set<LocalRank>& spare);
+  void KillAll(const std::set<LocalRank>& spare);
+  void Tell(const std::set<LocalRank>& who, Round round, bool round_over, bool no_round_follows);
   // Arms the fence with a deadline on the host's clock; nullopt disarms it.
   void Fence(std::optional<TimePoint> deadline);
 
@@ -47,6 +47,7 @@ class SimWarden {
   SimWorkers* workers() { return workers_.get(); }
   const SimWorkers* workers() const { return workers_.get(); }
   int alive() const { return workers_ == nullptr ? 0 : workers_->alive(); }
+  int unparked() const { return workers_ == nullptr ? 0 : workers_->unparked(); }
 
  private:
   void After(Duration d, std::function<void()> what);
@@ -57,7 +58,7 @@ class SimWarden {
 
   SimJob* const job_;
   SimHost* const host_;
-  const HostHabits* const habits_;
+  HostHabits* const habits_;
   Random random_;
   const Outside outside_;
   std::unique_ptr<SimWorkers> workers_;

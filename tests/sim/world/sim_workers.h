@@ -1,5 +1,5 @@
 // The simulated workers of one node in one round. They do steps together with the workers of the other nodes,
-// report the steps, and write snapshots.
+// report the steps, and write snapshots. If Settings::survives, they ask to survive the round.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/assignment.h"
 #include "base/exit_info.h"
@@ -17,6 +18,7 @@
 #include "tests/sim/world/random.h"
 #include "tests/sim/world/sim_disk.h"
 #include "tests/sim/world/sim_host.h"
+#include "tests/sim/world/sim_state.h"
 #include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
@@ -30,14 +32,32 @@ struct SimJob {
   SimDisk* disk = nullptr;
   Trace* trace = nullptr;
   std::function<HostId(const std::string& addr)> host_of;
+  StateRules* state = nullptr;
+  std::function<void(FaultKind)> fired;  // counts a fault that takes effect after it was ordered
   bool calm = false;
   int64_t steps_done = 0;
+  int64_t parked = 0;     // workers that have parked
+  int64_t survived = 0;   // workers that went on with their state in another round
+  int64_t recovered = 0;  // steps that were prepared when a round ended, and committed in the next one
   int64_t fences_fallen = 0;
+};
+
+// Faults that apply to all workers of a host.
+struct HostHabits {
+  bool deaf = false;     // workers ignore SIGTERM
+  bool no_exec = false;  // workers cannot be started
+  bool hang = false;     // workers do not park
+  // At this point of a step, one worker of the host is killed.
+  enum class Point { kNever = -1, kPrepared = 0, kCommitted = 1, kContinued = 2 };
+  Point fail_at = Point::kNever;
 };
 
 // There is one process per local rank. The collective of the nodes is a star: each node reports each step to
 // the node with group rank 0, the master, and gets a message when all nodes have done that step. If a
-// connection breaks or is silent for too long, all workers of the node fail, as they would in an all-reduce.
+// connection breaks or is silent for too long, all workers of the node fail, as they would in an all-reduce. When a
+// node has connected, it sends what its workers have, and the master decides from which step all continue (DecideStep).
+//
+// A worker that may survive parks instead of failing, and if the agent asks it to.
 //   Order: `ended` is called once for each worker, unless Vanish is called first. Kill and Fail call it
 //          before they return.
 class SimWorkers {
@@ -47,20 +67,30 @@ class SimWorkers {
     std::function<void(LocalRank, ExitInfo, bool consequence)> ended;
     // Called for each report that the workers send to the agent's socket.
     std::function<void(int64_t step, std::optional<int64_t> snapshot_step)> report;
+    std::function<void(LocalRank)> asks;  // to survive
+    std::function<void(LocalRank, const std::string& why)> parked;
   };
 
-  SimWorkers(SimJob* job, SimHost* host, const Assignment& assignment, int nproc, Random random,
+  // `processes`: those that take part; `kept`: which of them have survived the round before.
+  SimWorkers(SimJob* job, SimHost* host, HostHabits* habits, const Assignment& assignment,
+             std::map<LocalRank, SimProcess> processes, std::set<LocalRank> kept, Random random,
              Outside outside);
   ~SimWorkers();
   SimWorkers(const SimWorkers&) = delete;
   SimWorkers& operator=(const SimWorkers&) = delete;
 
   void Start();
-  // Signals all workers. Each worker stops doing steps, saves, and exits after a random time of at most
-  // Settings::save, even if other workers exit first. A second signal has no effect.
-  void Signal(int signo);
-  // Ends all workers by SIGKILL.
-  void Kill();
+  // Signals all workers but those in `spare`. Each worker stops doing steps, saves, and exits after a random time of at
+  // most Settings::save, even if other workers exit first. A second signal has no effect.
+  void Signal(int signo, const std::set<LocalRank>& spare = {});
+  // Ends all workers but those in `spare` by SIGKILL.
+  void Kill(const std::set<LocalRank>& spare = {});
+  // What the agent tells workers that have asked to survive.
+  void Tell(const std::set<LocalRank>& who, bool round_over, bool no_round_follows);
+  // Returns the processes in `keep`, which have parked; they are no longer here.
+  std::map<LocalRank, SimProcess> Take(const std::set<LocalRank>& keep);
+  // Ends a random worker that has parked. Returns false if there is none.
+  bool FailParked();
   // Ends one random running worker with `exit`.
   void Fail(ExitInfo exit);
   // Called when the agent requests a snapshot.
@@ -71,12 +101,15 @@ class SimWorkers {
   void Resume();
 
   int alive() const { return static_cast<int>(alive_.size()); }
+  int unparked() const { return static_cast<int>(alive_.size() - parked_.size()); }
   Round round() const { return assignment_.round; }
 
  private:
   struct Peer {
     SimSocket socket;
     int64_t done = -1;  // the newest step that the node has reported; -1: none yet
+    std::vector<SimProcess> processes =
+        {};  // what its workers had when they connected; empty: not connected yet
   };
 
   bool plain() const { return job_->settings->plain != 0; }
@@ -86,8 +119,16 @@ class SimWorkers {
   void StartPlain();
   void Listen();
   void Connect();
-  void OnMessage(const std::string& message);  // the message is from the master: a step or "end"
-  void OnPeerDone(uint64_t connection, int64_t step);
+  void OnMessage(const std::string& message);  // the message is from the master: "from ...", a step or "end"
+  void OnPeer(uint64_t connection, const std::string& message);  // "has ...", or a step
+  // The workers of all nodes have connected, so that this round is the current one: decides from which step they continue.
+  void Decide();
+  // The workers of this node take their `actions`, by local rank: j for one that joins with `value`.
+  void Continue(int64_t step, uint64_t value, const std::string& actions, int64_t start);
+  void Prepare();
+  void Commit(int64_t step);  // no effect on workers that have not prepared the step
+  void FailAt(HostHabits::Point point);
+  void Park(LocalRank rank, const std::string& why);
   void Go(int64_t step);  // called when all nodes have done `step` steps; reports this, starts the next step
   void Done();            // called when this node has done its part of the next step
   void MaybeAdvance();
@@ -103,15 +144,21 @@ class SimWorkers {
 
   SimJob* const job_;
   SimHost* const host_;
+  HostHabits* const habits_;
   const Assignment assignment_;
   Random random_;
   const Outside outside_;
-  std::set<LocalRank> alive_;
+  std::map<LocalRank, SimProcess> processes_;  // those that have not ended
+  std::set<LocalRank> alive_;                  // the keys of processes_
+  const std::set<LocalRank> kept_;
+  std::set<LocalRank> may_survive_;
+  std::set<LocalRank> parked_;
+  std::set<LocalRank> signaled_;
   bool broken_ = false;  // the group does no more steps: it has failed, got a signal, or has exited
-  bool saving_ = false;  // the workers got a signal
   bool over_ = false;    // all steps are done
   bool snapshot_wanted_ = false;
 
+  int64_t start_no_ = 0;    // see StateRules::Start
   int64_t step_ = -1;       // steps done by all nodes; -1: not all nodes have connected
   bool step_done_ = false;  // this node has done its part of the next step
   uint64_t said_ = 0;       // messages and finished writes so far, for Watch

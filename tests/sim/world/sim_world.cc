@@ -36,12 +36,15 @@ class World {
                   .twice = settings_.twice_permille / 1000.0}),
         tcp_(&clock_, &network_),
         disk_(&clock_, &trace_, Random(settings_.seed, "disk")),
+        state_([this](const std::string& rule) { Broken(rule); }),
         random_(settings_.seed, "world") {
     job_.settings = &settings_;
     job_.clock = &clock_;
     job_.tcp = &tcp_;
     job_.disk = &disk_;
     job_.trace = &trace_;
+    job_.state = &state_;
+    job_.fired = [this](FaultKind kind) { ++result_.fired[kind]; };
     job_.fence_fell = [this](const std::string& host) { CheckFalseAlarm(host); };
     job_.host_of = [this](const std::string& addr) { return by_addr_.at(addr); };
     for (int i = 0; i < settings_.num_hosts; ++i) AddHost(absl::StrCat("host", i));
@@ -86,6 +89,7 @@ class World {
     int stops = 0;
     int deaf = 0;
     int no_exec = 0;
+    int hang = 0;
 
     SimAgent* live() const {
       return agents.empty() || agents.back()->ended() ? nullptr : agents.back().get();
@@ -110,7 +114,7 @@ class World {
         NodeFacts{.has_workers =
                       [this](const NodeId& id) {
                         const SimAgent* agent = Find(id.value());
-                        return agent != nullptr && agent->warden().alive() > 0 &&
+                        return agent != nullptr && agent->warden().unparked() > 0 &&
                                !RecentlySuspended(agent->host());
                       },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
@@ -263,7 +267,7 @@ class World {
         });
         return agent != nullptr;
       case FaultKind::kFailWorker:
-        if (agent == nullptr || agent->warden().alive() == 0 || host.host->suspended()) return false;
+        if (agent == nullptr || agent->warden().unparked() == 0 || host.host->suspended()) return false;
         agent->FailWorker(fault.n < 0 ? ExitInfo(Signaled{-fault.n, false}) : ExitInfo(Exited{fault.n}));
         return true;
       case FaultKind::kDeafWorkers:
@@ -274,6 +278,15 @@ class World {
         host.habits.no_exec = ++host.no_exec > 0;
         Later(fault, [&host] { host.habits.no_exec = --host.no_exec > 0; });
         return agent != nullptr;
+      case FaultKind::kHangWorkers:
+        host.habits.hang = ++host.hang > 0;
+        Later(fault, [&host] { host.habits.hang = --host.hang > 0; });
+        return agent != nullptr;
+      case FaultKind::kEndParked:
+        return agent != nullptr && !host.host->suspended() && agent->FailParked();
+      case FaultKind::kFailAt:  // counted when it happens
+        host.habits.fail_at = static_cast<HostHabits::Point>(fault.n);
+        return false;
       case FaultKind::kReset:
         return agent != nullptr && agent->ResetLink();
       case FaultKind::kDrain:
@@ -439,6 +452,9 @@ class World {
     result_.broken = trace_.broken();
     result_.trace_hash = trace_.hash();
     result_.steps = job_.steps_done;
+    result_.parked = job_.parked;
+    result_.survived = job_.survived;
+    result_.recovered = job_.recovered;
     for (const SimDisk::Snapshot& snapshot : disk_.snapshots()) result_.snapshots += snapshot.whole;
     result_.torn_snapshots = disk_.num_torn();
     result_.taken_over = disk_.num_taken_over();
@@ -459,6 +475,7 @@ class World {
   SimNetwork network_;
   SimTcp tcp_;
   SimDisk disk_;
+  StateRules state_;
   Random random_;
   SimJob job_;
   std::vector<std::unique_ptr<Host>> hosts_;
