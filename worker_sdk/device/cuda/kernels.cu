@@ -5,15 +5,14 @@
 //              contract products on the CPU as well (-ffp-contract=fast is its default), but those functions are compiled
 //              with -O3 for the base set of x86-64, which has no FMA instructions. They run in DefaultFloatingPointMode.
 //              Exception: arithmetic whose result is a NaN returns 0x7FFFFFFF here, and other NaNs on a CPU.
-//   Launch:    any grid and any block of one dimension; each thread takes every (threads of the grid)-th element.
+//   Launch:    any grid and any block of one dimension: see grid.cuh.
 //   Shapes:    `count` counts elements; it is >= 0 and may exceed 2^32. Pointers are device memory, aligned to their elements.
 //   Aliasing:  parameters with __restrict__ do not overlap each other.
 #include <cstdint>
 
-namespace {
+#include "worker_sdk/device/cuda/grid.cuh"
 
-__device__ int64_t FirstIndex() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
-__device__ int64_t Stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+namespace {
 
 // The next four functions: see worker_sdk/comm/half.h. The instructions of GPUs lose the payload of a NaN.
 __device__ uint16_t Float16Of(float value) {

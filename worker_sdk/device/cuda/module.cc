@@ -1,20 +1,13 @@
 #include "worker_sdk/device/cuda/module.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/check.h"
-#include "worker_sdk/core/strings.h"
 
 namespace ddprun {
 namespace {
-
-constexpr Duration kUnloadLimit = seconds(1);
-constexpr int64_t kThreads = 256;  // of a block
-// 2048 threads, as many as a multiprocessor of sm_80 or sm_90 runs.
-constexpr int64_t kBlocksOfMultiprocessor = 8;
 
 // Modules by context. A context is alive while its module is, so that its address names no other one.
 struct Modules {
@@ -31,36 +24,17 @@ Modules& LoadedModules() {
 
 StatusOr<std::shared_ptr<const CudaKernels>> CudaKernels::Load(std::shared_ptr<const CudaContext> context,
                                                                std::span<const unsigned char> image) {
-  if (image.empty()) {
-    return FailedPreconditionError(
-        "this libddprun has no kernels for GPUs: it was built without a CUDA toolkit");
-  }
   Modules& modules = LoadedModules();
   const std::lock_guard<std::mutex> lock(modules.mu);
   std::erase_if(modules.by_context, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<const CudaKernels>& known = modules.by_context[context.get()];
   if (auto kernels = known.lock()) return kernels;
 
-  const CudaScope scope(*context);
-  DDPRUN_RETURN_IF_ERROR(scope.status());
-  CUmodule module = nullptr;
-  const CUresult result = context->driver().cuModuleLoadData(&module, image.data());
-  if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) {
-    return FailedPreconditionError(
-        StrCat(context->Check(result, "cuModuleLoadData").message(),
-               ": this libddprun has kernels for GPUs of compute capability 8.0 and newer"));
-  }
-  DDPRUN_RETURN_IF_ERROR(context->Check(result, "cuModuleLoadData"));
-  const std::shared_ptr<CudaKernels> kernels(new CudaKernels(context, module));
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<const CudaImage> loaded, CudaImage::Load(context, image));
+  const std::shared_ptr<CudaKernels> kernels(new CudaKernels(std::move(loaded)));
   DDPRUN_RETURN_IF_ERROR(kernels->FindFunctions());
   known = kernels;
   return std::shared_ptr<const CudaKernels>(kernels);
-}
-
-CudaKernels::~CudaKernels() {
-  context_->RunBlocking(
-      [driver = &context_->driver(), module = module_] { (void)driver->cuModuleUnload(module); },
-      kUnloadLimit);
 }
 
 Status CudaKernels::FindFunctions() {
@@ -80,91 +54,72 @@ Status CudaKernels::FindFunctions() {
       {&functions_.sgd, "SgdFloat32"},
   };
   for (const auto& [function, name] : kFunctions) {
-    DDPRUN_RETURN_IF_ERROR(context_->Check(context_->driver().cuModuleGetFunction(function, module_, name),
-                                           StrCat("cuModuleGetFunction(", name, ")")));
+    DDPRUN_ASSIGN_OR_RETURN(*function, image_->Find(name));
   }
   return OkStatus();
 }
 
-// The grid has `num_threads` threads, or as many as the device runs at once.
-template <typename... Parameters>
-Status CudaKernels::Launch(CUfunction function, CUstream stream, int64_t num_threads,
-                           Parameters... parameters) const {
-  DDPRUN_CHECK(num_threads >= 0, num_threads);
-  if (num_threads == 0) return OkStatus();
-  const int64_t most = kBlocksOfMultiprocessor * context_->num_multiprocessors();
-  const int64_t blocks =
-      std::clamp<int64_t>((num_threads + kThreads - 1) / kThreads, 1, std::max<int64_t>(1, most));
-  void* addresses[] = {&parameters...};
-  const CudaScope scope(*context_);
-  DDPRUN_RETURN_IF_ERROR(scope.status());
-  return context_->Check(
-      context_->driver().cuLaunchKernel(function, static_cast<unsigned>(blocks), 1, 1, kThreads, 1, 1,
-                                        /*shared_bytes=*/0, stream, addresses, /*extra=*/nullptr),
-      "cuLaunchKernel");
-}
-
 Status CudaKernels::Fill(CUstream stream, float* out, float value, int64_t count) const {
-  return Launch(functions_.fill, stream, count, out, value, count);
+  return image_->Launch(functions_.fill, stream, count, out, value, count);
 }
 
 Status CudaKernels::Scale(CUstream stream, float* inout, float factor, int64_t count) const {
-  return Launch(functions_.scale, stream, count, inout, factor, count);
+  return image_->Launch(functions_.scale, stream, count, inout, factor, count);
 }
 
 Status CudaKernels::Multiply(CUstream stream, float* inout, double factor, int64_t count) const {
-  return Launch(functions_.multiply, stream, count, inout, factor, count);
+  return image_->Launch(functions_.multiply, stream, count, inout, factor, count);
 }
 
 Status CudaKernels::ScaleAdd(CUstream stream, float* inout, float factor, const float* addend,
                              int64_t count) const {
-  return Launch(functions_.scale_add, stream, count, inout, factor, addend, count);
+  return image_->Launch(functions_.scale_add, stream, count, inout, factor, addend, count);
 }
 
 Status CudaKernels::CastToFloat16(CUstream stream, uint16_t* out, const float* in, int64_t count) const {
-  return Launch(functions_.cast_to_float16, stream, count, out, in, count);
+  return image_->Launch(functions_.cast_to_float16, stream, count, out, in, count);
 }
 
 Status CudaKernels::CastFromFloat16(CUstream stream, float* out, const uint16_t* in, int64_t count) const {
-  return Launch(functions_.cast_from_float16, stream, count, out, in, count);
+  return image_->Launch(functions_.cast_from_float16, stream, count, out, in, count);
 }
 
 Status CudaKernels::CastToBFloat16(CUstream stream, uint16_t* out, const float* in, int64_t count) const {
-  return Launch(functions_.cast_to_bfloat16, stream, count, out, in, count);
+  return image_->Launch(functions_.cast_to_bfloat16, stream, count, out, in, count);
 }
 
 Status CudaKernels::CastFromBFloat16(CUstream stream, float* out, const uint16_t* in, int64_t count) const {
-  return Launch(functions_.cast_from_bfloat16, stream, count, out, in, count);
+  return image_->Launch(functions_.cast_from_bfloat16, stream, count, out, in, count);
 }
 
 Status CudaKernels::CompressToFloat16(CUstream stream, uint16_t* out, const float* in, float divisor,
                                       float* residual, int64_t count) const {
-  return Launch(functions_.compress_to_float16, stream, count, out, in, divisor, residual, count);
+  return image_->Launch(functions_.compress_to_float16, stream, count, out, in, divisor, residual, count);
 }
 
 Status CudaKernels::CompressToBFloat16(CUstream stream, uint16_t* out, const float* in, float divisor,
                                        float* residual, int64_t count) const {
-  return Launch(functions_.compress_to_bfloat16, stream, count, out, in, divisor, residual, count);
+  return image_->Launch(functions_.compress_to_bfloat16, stream, count, out, in, divisor, residual, count);
 }
 
 Status CudaKernels::SumOfSquares(CUstream stream, double* sums, double* open_after, const double* open_before,
                                  int64_t filled, const float* in, int64_t count) const {
   DDPRUN_CHECK(filled >= 0 && filled < kSumBlock, filled);
   const int64_t num_blocks = count == 0 ? 0 : (filled + count + kSumBlock - 1) / kSumBlock;
-  return Launch(functions_.sum_of_squares, stream, kOpenSums * num_blocks, sums, open_after, open_before,
-                filled, in, count);
+  return image_->Launch(functions_.sum_of_squares, stream, kOpenSums * num_blocks, sums, open_after,
+                        open_before, filled, in, count);
 }
 
 Status CudaKernels::AdamW(CUstream stream, float* params, float* m, float* v, const float* grads,
                           const AdamWScalars<float>& scalars, int64_t count) const {
-  return Launch(functions_.adamw, stream, count, params, m, v, grads, scalars.rate, scalars.epsilon,
-                scalars.keep, scalars.beta1, scalars.beta2, count);
+  return image_->Launch(functions_.adamw, stream, count, params, m, v, grads, scalars.rate, scalars.epsilon,
+                        scalars.keep, scalars.beta1, scalars.beta2, count);
 }
 
 Status CudaKernels::Sgd(CUstream stream, float* params, float* v, const float* grads,
                         const SgdScalars& scalars, int64_t count) const {
-  return Launch(functions_.sgd, stream, count, params, v, grads, scalars.rate, scalars.keep, scalars.momentum,
-                count);
+  return image_->Launch(functions_.sgd, stream, count, params, v, grads, scalars.rate, scalars.keep,
+                        scalars.momentum, count);
 }
 
 }  // namespace ddprun

@@ -8,6 +8,7 @@
 
 #include "ddprun/status.h"
 #include "worker_sdk/device/cuda/context.h"
+#include "worker_sdk/device/cuda/image.h"
 #include "worker_sdk/device/host/updates.h"
 
 namespace ddprun {
@@ -20,18 +21,10 @@ namespace ddprun {
 //   Threads:  any, but one caller at a time for a stream.
 class CudaKernels {
  public:
-  // Loads the image of the kernels, once for each context: later calls return the same object while it is used. All kernels
-  // are loaded here, because a kernel that the driver loads when it is first launched may wait for the running ones
-  // (CUDA_MODULE_LOADING=LAZY, the driver's default, loads a kernel in cuModuleGetFunction).
-  //   image:  for cuModuleLoadData; it must outlive the object. Blocks for seconds if the driver compiles PTX.
-  //   Errors: kFailedPrecondition: the image is empty or has no code for the GPU; others: those of CudaStatus.
+  // Loads the image of the kernels, once for each context: later calls return the same object while it is used. Blocks and
+  // fails as CudaImage::Load.
   static StatusOr<std::shared_ptr<const CudaKernels>> Load(std::shared_ptr<const CudaContext> context,
                                                            std::span<const unsigned char> image);
-  // Unloads the image, unless the device is lost. Blocks at most 1 s.
-  ~CudaKernels();
-  CudaKernels(const CudaKernels&) = delete;
-  CudaKernels& operator=(const CudaKernels&) = delete;
-
   // out[i] = value
   Status Fill(CUstream stream, float* out, float value, int64_t count) const;
   // inout[i] *= factor
@@ -77,14 +70,10 @@ class CudaKernels {
     CUfunction sum_of_squares, adamw, sgd;
   };
 
-  CudaKernels(std::shared_ptr<const CudaContext> context, CUmodule module)
-      : context_(std::move(context)), module_(module) {}
+  explicit CudaKernels(std::unique_ptr<const CudaImage> image) : image_(std::move(image)) {}
   Status FindFunctions();
-  template <typename... Parameters>
-  Status Launch(CUfunction function, CUstream stream, int64_t num_threads, Parameters... parameters) const;
 
-  const std::shared_ptr<const CudaContext> context_;
-  const CUmodule module_;
+  const std::unique_ptr<const CudaImage> image_;
   Functions functions_ = {};
 };
 

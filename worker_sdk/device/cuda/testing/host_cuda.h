@@ -46,6 +46,15 @@ inline double __shfl_xor_sync(unsigned mask, double value, int distance) {
   return other;
 }
 
+inline float __shfl_xor_sync(unsigned mask, float value, int distance) {
+  return static_cast<float>(__shfl_xor_sync(mask, static_cast<double>(value), distance));
+}
+
+inline void __syncwarp(unsigned mask) {
+  DDPRUN_CHECK(mask == 0xFFu << (threadIdx.x % 32 / 8 * 8), "mask " << mask << " in thread " << threadIdx.x);
+  ddprun::lanes_of_thread->barrier.arrive_and_wait();
+}
+
 namespace ddprun {
 
 // Runs the kernel on a grid of `blocks` blocks of `threads` threads, a multiple of 8.
