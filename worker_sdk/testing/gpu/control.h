@@ -12,6 +12,7 @@ struct StandInCounts {
   int pinned;       // allocations of host memory
   int modules;
   int communicators;
+  int handles;  // of cuBLAS
 };
 
 __attribute__((visibility("default"))) void StandInReport(StandInCounts* counts);

@@ -1,4 +1,4 @@
-// What NCCL's stand-in needs from the driver's. It crosses two shared libraries that are built together.
+// What the stand-ins of NCCL and cuBLAS need from the driver's. It crosses shared libraries that are built together.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,9 @@ class Driver {
   virtual std::shared_ptr<WorkQueue> QueueOf(const char* call, void* stream) = 0;
   // Misuse unless the bytes are part of one allocation of the device.
   virtual Region Use(const char* call, int device, const void* address, size_t bytes) = 0;
-  // The number of communicators on the device changes.
+  // The number of communicators, or of handles of cuBLAS, on the device changes.
   virtual void CountCommunicators(int device, int change) = 0;
+  virtual void CountHandles(int device, int change) = 0;
 };
 
 // The driver of this process.

@@ -46,8 +46,10 @@ Settings Read() {
   s.context_errors = Number("CONTEXT_ERRORS", 0) != 0;
   s.print_leaks = Number("PRINT_LEAKS", 0) != 0;
   s.nccl_version = static_cast<int>(Number("NCCL_VERSION", 0));
+  s.tree_sums = Number("TREE_SUMS", 0) != 0;
   s.silent_deaths = Number("SILENT_DEATHS", 0) != 0;
   s.max_error_delay_ms = static_cast<int>(Number("ERROR_DELAY_MS", defaults.max_error_delay_ms));
+  s.cublas_version = static_cast<int>(Number("CUBLAS_VERSION", 0));
   return s;
 }
 

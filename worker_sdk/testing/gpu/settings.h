@@ -22,8 +22,11 @@ struct Settings {
   bool print_leaks = false;  // objects that are left at exit are printed, and the process does not abort
 
   int nccl_version = 0;          // 0: that of nccl.h
+  bool tree_sums = false;        // sums are in the order of the SDK's host backend, not in a random one
   bool silent_deaths = false;    // the death of a peer never becomes an asynchronous error
   int max_error_delay_ms = 200;  // of an asynchronous error
+
+  int cublas_version = 0;  // major; 0: that of cublas_api.h
 };
 
 // Reads the environment at the first call.

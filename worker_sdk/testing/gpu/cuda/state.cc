@@ -15,22 +15,22 @@ __attribute__((destructor)) void CheckLeaks() {
   StandInCounts left{};
   StandInReport(&left);
   if (left.contexts + left.streams + left.events + left.allocations + left.pinned + left.modules +
-          left.communicators ==
+          left.communicators + left.handles ==
       0)
     return;
   std::fprintf(
       stderr,
       "GPU stand-in: left at exit: contexts: %d, streams: %d, events: %d, allocations: %d, pinned: %d, "
-      "modules: %d, communicators: %d\n",
+      "modules: %d, communicators: %d, handles: %d\n",
       left.contexts, left.streams, left.events, left.allocations, left.pinned, left.modules,
-      left.communicators);
+      left.communicators, left.handles);
   if (!TheSettings().print_leaks) std::abort();
 }
 
 StandInCounts operator+(const StandInCounts& a, const StandInCounts& b) {
-  return {a.contexts + b.contexts,          a.streams + b.streams, a.events + b.events,
-          a.allocations + b.allocations,    a.pinned + b.pinned,   a.modules + b.modules,
-          a.communicators + b.communicators};
+  return {a.contexts + b.contexts,           a.streams + b.streams, a.events + b.events,
+          a.allocations + b.allocations,     a.pinned + b.pinned,   a.modules + b.modules,
+          a.communicators + b.communicators, a.handles + b.handles};
 }
 
 }  // namespace
@@ -112,7 +112,8 @@ StandInCounts State::CountOf(Context& context) {
           .allocations = memory_.Count(context.device()),
           .pinned = pinned.Count(fits),
           .modules = modules.Count(fits),
-          .communicators = communicators_[context.device()]};
+          .communicators = communicators_[context.device()],
+          .handles = handles_[context.device()]};
 }
 
 StandInCounts State::Count() {
@@ -126,11 +127,13 @@ StandInCounts State::Count() {
 void State::CheckEmpty(const char* call, Context& context) {
   std::lock_guard lock(mutex_);
   const StandInCounts left = CountOf(context);
-  if (left.streams + left.events + left.allocations + left.pinned + left.modules + left.communicators == 0)
+  if (left.streams + left.events + left.allocations + left.pinned + left.modules + left.communicators +
+          left.handles ==
+      0)
     return;
   Misuse(call, ": the context still has objects: streams: ", left.streams, ", events: ", left.events,
          ", allocations: ", left.allocations, ", pinned: ", left.pinned, ", modules: ", left.modules,
-         ", communicators: ", left.communicators);
+         ", communicators: ", left.communicators, ", handles: ", left.handles);
 }
 
 int State::CurrentDevice() { return Current() == nullptr ? -1 : Current()->device(); }
@@ -146,6 +149,11 @@ Region State::Use(const char* call, int device, const void* address, size_t byte
 void State::CountCommunicators(int device, int change) {
   std::lock_guard lock(mutex_);
   communicators_[device] += change;
+}
+
+void State::CountHandles(int device, int change) {
+  std::lock_guard lock(mutex_);
+  handles_[device] += change;
 }
 
 }  // namespace ddprun::stand_in

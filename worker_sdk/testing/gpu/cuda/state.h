@@ -127,6 +127,7 @@ class State final : public Driver {
   std::shared_ptr<WorkQueue> QueueOf(const char* call, void* stream) override;
   Region Use(const char* call, int device, const void* address, size_t bytes) override;
   void CountCommunicators(int device, int change) override;
+  void CountHandles(int device, int change) override;
 
  private:
   StandInCounts CountOf(Context& context);  // REQUIRES: mutex_ is held
@@ -135,7 +136,7 @@ class State final : public Driver {
   pid_t process_ = 0;  // 0 before cuInit
   std::deque<Context> contexts_;
   DeviceMemory memory_;
-  std::map<int, int> communicators_;  // by device
+  std::map<int, int> communicators_, handles_;  // by device
 };
 
 // The contexts of a thread; the last one is current. Has no destructor, so that destructors of the program's static objects,

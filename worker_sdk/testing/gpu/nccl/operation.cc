@@ -1,11 +1,13 @@
 #include "worker_sdk/testing/gpu/nccl/operation.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <random>
 
 #include "worker_sdk/testing/gpu/nccl/reduce.h"
+#include "worker_sdk/testing/gpu/settings.h"
 
 namespace ddprun::stand_in {
 namespace {
@@ -73,14 +75,32 @@ class Collective {
     if (reduces() && bytes > 0 && (operation_.kind != Kind::kReduce || rank == operation_.root)) Sum(out);
   }
 
+  const std::byte* InputOf(int rank) {
+    return rank == mesh_.rank() ? PartFor(rank) : contributions_[rank].data();
+  }
+
   void Sum(std::byte* out) {
+    if (TheSettings().tree_sums && operation_.op != ncclAvg) {
+      const std::vector<std::byte> sum = TreeSum(0, mesh_.num_ranks());
+      return Copy(out, sum.data(), sum.size());
+    }
     std::vector<int> order(mesh_.num_ranks());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937_64(mesh_.seed() + number_));
     std::vector<const std::byte*> inputs;
-    for (const int rank : order)
-      inputs.push_back(rank == mesh_.rank() ? PartFor(rank) : contributions_[rank].data());
+    for (const int rank : order) inputs.push_back(InputOf(rank));
     Reduce(operation_.dtype, operation_.op, operation_.count, inputs, out);
+  }
+
+  // Of the ranks lo..hi-1, along the tree of ddprun::Communicator.
+  std::vector<std::byte> TreeSum(int lo, int hi) {
+    if (hi - lo == 1) return {InputOf(lo), InputOf(lo) + Bytes(operation_)};
+    const int mid = lo + static_cast<int>(std::bit_floor(static_cast<unsigned>(hi - lo - 1)));
+    const std::vector<std::byte> left = TreeSum(lo, mid), right = TreeSum(mid, hi);
+    std::vector<std::byte> sum(left.size());
+    const std::byte* const inputs[] = {left.data(), right.data()};
+    Reduce(operation_.dtype, operation_.op, operation_.count, inputs, sum.data());
+    return sum;
   }
 
   const Operation& operation_;
