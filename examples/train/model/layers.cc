@@ -230,7 +230,7 @@ class LayersOfThisKind final : public Layers<T> {
         T* weights = att + (b * H + h) * S * S;
         PackTransposed<T>(packed_k, q + C, wide, D, S);
         MultiplyToLower<T>(weights, q, wide, packed_k, S, D);
-        for (int64_t s = 0; s < S; ++s) SoftmaxRow(weights + s * S, scale, s + 1, S);
+        CausalSoftmax(weights, scale, S);
         Pack<T>(packed_v, q + 2 * C, wide, S, D);
         MultiplyLower<T>(y + b * S * C + h * D, C, weights, packed_v, S, D);
       }
@@ -256,14 +256,21 @@ class LayersOfThisKind final : public Layers<T> {
         MultiplyLowerTransposed<T>(d_q + 2 * C, wide, weights, packed, rows, S, D);
         PackTransposed<T>(packed, q + 2 * C, wide, D, S);
         MultiplyToLower<T>(d_scores, d_out, C, packed, S, D);
-        for (int64_t s = 0; s < S; ++s)
-          SoftmaxRowBackward(d_scores + s * S, weights + s * S, scale, s + 1, S);
+        CausalSoftmaxBackward(d_scores, weights, scale, S);
         Pack<T>(packed, q + C, wide, S, D);
         MultiplyLower<T>(d_q, wide, d_scores, packed, S, D);
         Pack<T>(packed, q, wide, S, D);
         MultiplyLowerTransposed<T>(d_q + C, wide, d_scores, packed, rows, S, D);
       }
     }
+  }
+
+  void CausalSoftmax(T* att, T scale, int S) const override {
+    for (int64_t s = 0; s < S; ++s) SoftmaxRow(att + s * S, scale, s + 1, S);
+  }
+
+  void CausalSoftmaxBackward(T* d_att, const T* att, T scale, int S) const override {
+    for (int64_t s = 0; s < S; ++s) SoftmaxRowBackward(d_att + s * S, att + s * S, scale, s + 1, S);
   }
 
   void GeluForward(T* y, const T* x, int64_t n) const override {
@@ -286,17 +293,15 @@ class LayersOfThisKind final : public Layers<T> {
                     int V) const override {
     for (int64_t b = 0; b < B; ++b) {
       double loss = 0;
-      for (int64_t n = b * S; n < (b + 1) * S; ++n) {
-        T* row = logits + n * V;
-        const T max = Max(row, V);
-        const T target = row[targets[n]] - max;
-        const T sum = ReplaceByExp(row, max, T(1), V);
-        loss += static_cast<double>(Eigen::numext::log(sum) - target);
-        Scale(row, scale / sum, V);
-        row[targets[n]] -= scale;
-      }
+      for (int64_t n = b * S; n < (b + 1) * S; ++n)
+        loss += CrossEntropyRow(logits + n * V, targets[n], scale, V);
       losses[b] = loss * static_cast<double>(scale);
     }
+  }
+
+  void CrossEntropyRows(double* losses, T* logits, const uint8_t* targets, T scale, int N,
+                        int V) const override {
+    for (int64_t n = 0; n < N; ++n) losses[n] = CrossEntropyRow(logits + n * V, targets[n], scale, V);
   }
 
   [[nodiscard]] std::string_view cpu() const override { return DDPRUN_TEXT(DDPRUN_CPU); }
@@ -315,6 +320,15 @@ class LayersOfThisKind final : public Layers<T> {
       sum += part.Load(row + i, T(0));
     });
     return sum.sum();
+  }
+  // Replaces the logits of a position with their gradient; returns the loss.
+  static double CrossEntropyRow(T* row, uint8_t target, T scale, int64_t V) {
+    const T max = Max(row, V);
+    const T target_logit = row[target] - max;
+    const T sum = ReplaceByExp(row, max, T(1), V);
+    Scale(row, scale / sum, V);
+    row[target] -= scale;
+    return static_cast<double>(Eigen::numext::log(sum) - target_logit);
   }
   static void Scale(T* row, T factor, int64_t n) {
     for (int64_t i = 0; i < n; ++i) row[i] *= factor;

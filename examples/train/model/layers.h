@@ -78,6 +78,12 @@ class Layers {
                                  const T* att /*[B,H,S,S]*/, Scratch<T>& scratch, int B, int S, int C,
                                  int H) const = 0;
 
+  // The part of AttentionForward between its products, for one head: row s of `att` becomes softmax(scale * row) of its
+  // elements 0..s. Elements above the diagonal have no meaning.
+  virtual void CausalSoftmax(T* att /*[S,S]*/, T scale, int S) const = 0;
+  // Likewise of AttentionBackward: replaces the gradient of the weights with that of the scores before scaling.
+  virtual void CausalSoftmaxBackward(T* d_att /*[S,S]*/, const T* att /*[S,S]*/, T scale, int S) const = 0;
+
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), element by element.
   virtual void GeluForward(T* y /*[n]*/, const T* x /*[n]*/, int64_t n) const = 0;
   // Replaces the gradient of y with the gradient of x.
@@ -87,6 +93,10 @@ class Layers {
   // `logits` with the gradient of the sum of losses.
   virtual void CrossEntropy(double* losses /*[B]*/, T* logits /*[B,S,V]*/, const uint8_t* targets /*[B,S]*/,
                             T scale, int B, int S, int V) const = 0;
+
+  // The part of CrossEntropy for each position: losses[n] = -log softmax(logits[n])[targets[n]], without `scale`.
+  virtual void CrossEntropyRows(double* losses /*[N]*/, T* logits /*[N,V]*/, const uint8_t* targets /*[N]*/,
+                                T scale, int N, int V) const = 0;
 
   // The CPU variant: "avx2" or "baseline".
   [[nodiscard]] virtual std::string_view cpu() const = 0;

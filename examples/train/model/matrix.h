@@ -174,6 +174,8 @@ template <typename T>
 struct Addends {
   const T* arrays[64] = {};
   int count = 0;
+  const T* row = nullptr;   // then one row, which is added to all rows: from the first column of the tile on
+  const T* last = nullptr;  // then one more array
 
   void Add(const T* array) { arrays[count++] = array; }
 };
@@ -195,6 +197,8 @@ template <typename T>
       for (int64_t j = 0; j < columns; ++j) {
         T value = elems[i][j];
         for (int t = 0; t < addends.count; ++t) value += addends.arrays[t][offset + i * stride + j];
+        if (addends.row != nullptr) value += addends.row[j];
+        if (addends.last != nullptr) value += addends.last[offset + i * stride + j];
         c[offset + i * stride + j] = value;
       }
     }
@@ -203,12 +207,14 @@ template <typename T>
   for (int i = 0; i < kTileRows && i < rows; ++i) {
     for (int half = 0; half < 2; ++half) {
       const int64_t at = offset + i * stride + half * kLanes<T>;
-      Vector<T> value = tile.rows[i][half];
-      for (int t = 0; t < addends.count; ++t) {
-        Vector<T> other;
-        __builtin_memcpy(&other, addends.arrays[t] + at, sizeof other);
+      Vector<T> value = tile.rows[i][half], other;
+      const auto add = [&](const T* from) {
+        __builtin_memcpy(&other, from, sizeof other);
         value += other;
-      }
+      };
+      for (int t = 0; t < addends.count; ++t) add(addends.arrays[t] + at);
+      if (addends.row != nullptr) add(addends.row + half * kLanes<T>);
+      if (addends.last != nullptr) add(addends.last + at);
       __builtin_memcpy(c + at, &value, sizeof value);
     }
   }
@@ -275,8 +281,8 @@ Prefetcher<T> PrefetcherAfter(const RightFactor<T>& b, int64_t k, int64_t j, int
 template <typename T>
 constexpr int64_t kBlockLines = kDepth* kPanel<T> * sizeof(T) / 64;  // cache lines of a block
 
-// c [rows,columns] = a [rows,depth] * b + bias + addend. `bias` [columns] and `addend`, which is laid out like
-// c, may be null. Packs b block by block, and loads the next block into the cache meanwhile. With few rows, to
+// c [rows,columns] = a [rows,depth] * b + bias + addend, added in this order. `bias` [columns] and `addend`, which is
+// laid out like c, may be null. Packs b block by block, and loads the next block into the cache meanwhile. With few rows, to
 // pack all of b first takes a tenth of the time.
 template <typename T>
 void Multiply(T* c, int64_t c_stride, const T* a, int64_t a_stride, const RightFactor<T>& b, int64_t rows,
@@ -287,25 +293,21 @@ void Multiply(T* c, int64_t c_stride, const T* a, int64_t a_stride, const RightF
     const int64_t lines_per_tile = kBlockLines<T> * kTileRows / (end - i0) + 1;
     for (int64_t k = 0; k < depth; k += kDepth) {
       const int64_t block_depth = Least(kDepth, depth - k);
+      const bool is_last = k + block_depth == depth;
       Addends<T> addends;
       if (k > 0) addends.Add(c);
-      if (k == 0 && addend != nullptr) addends.Add(addend);
+      if (is_last) addends.last = addend;
       for (int64_t j = 0; j < columns; j += kPanel<T>) {
         const int64_t width = Least(kPanel<T>, columns - j);
         b.PackPanel(panel, k, j, block_depth, width);
         Prefetcher<T> next = PrefetcherAfter(b, k, j, depth, columns);
-        Vector<T> biases[2] = {};
-        if (k == 0 && bias != nullptr) __builtin_memcpy(biases, bias + j, width * sizeof(T));
+        if (is_last && bias != nullptr) addends.row = bias + j;
         for (int64_t i = i0; i < end; i += kTileRows) {
           const int64_t height = Least(kTileRows, end - i);
           PrefetchForStore(c + i * c_stride + j, c_stride, height);
           for (int64_t n = 0; n < lines_per_tile; ++n) next.Next();
           Tile<T> tile;
           Product<1>(tile, a + i * a_stride + k, a_stride, height, panel, block_depth);
-          for (Vector<T>(&row)[2] : tile.rows) {
-            row[0] += biases[0];
-            row[1] += biases[1];
-          }
           Store(c, i * c_stride + j, c_stride, tile, height, width, addends);
         }
       }

@@ -43,8 +43,9 @@ Gpt<T>::Gpt(const ModelConfig& config, int max_batch, const Layers<T>& layers)
 }
 
 template <typename T>
-void Gpt<T>::Initialize(CounterRng& rng) {
-  for (const TensorSpec& tensor : tensors_) {
+void InitializeParameters(const ModelConfig& config, const std::vector<TensorSpec>& tensors, CounterRng& rng,
+                          std::span<T> parameters) {
+  for (const TensorSpec& tensor : tensors) {
     double deviation = 0;
     T constant = 0;
     switch (tensor.kind) {
@@ -52,7 +53,7 @@ void Gpt<T>::Initialize(CounterRng& rng) {
         deviation = 0.02;
         break;
       case TensorKind::kProjection:
-        deviation = 0.02 / std::sqrt(2.0 * config_.layers);
+        deviation = 0.02 / std::sqrt(2.0 * config.layers);
         break;
       case TensorKind::kGain:
         constant = 1;
@@ -60,7 +61,7 @@ void Gpt<T>::Initialize(CounterRng& rng) {
       case TensorKind::kBias:
         break;
     }
-    for (T& p : parameters().subspan(tensor.offset, tensor.num_elems)) {
+    for (T& p : parameters.subspan(tensor.offset, tensor.num_elems)) {
       p = deviation > 0 ? static_cast<T>(deviation * rng.Normal()) : constant;
     }
   }
@@ -179,6 +180,10 @@ void Gpt<T>::NormBackward(size_t bias, const T* x, const Buffer<T>& mean, const 
   sink.ready(gain);
 }
 
+template void InitializeParameters(const ModelConfig&, const std::vector<TensorSpec>&, CounterRng&,
+                                   std::span<float>);
+template void InitializeParameters(const ModelConfig&, const std::vector<TensorSpec>&, CounterRng&,
+                                   std::span<double>);
 template class Gpt<float>;
 template class Gpt<double>;
 

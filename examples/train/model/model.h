@@ -15,6 +15,12 @@
 
 namespace ddprun::train {
 
+// Draws the initial parameters of a model from `rng`: a flat array, laid out by `tensors`. Equal generators give the same
+// bits on every machine.
+template <typename T>
+void InitializeParameters(const ModelConfig& config, const std::vector<TensorSpec>& tensors, CounterRng& rng,
+                          std::span<T> parameters);
+
 // T is float or double.
 //   Threads: one caller at a time.
 template <typename T>
@@ -25,8 +31,7 @@ class Gpt {
   //   REQUIRES: Validate(config).ok(); max_batch >= 1
   explicit Gpt(const ModelConfig& config, int max_batch = 1, const Layers<T>& layers = LayersForThisCpu<T>());
 
-  // Draws the initial parameters from `rng`. Equal generators give the same bits on every machine.
-  void Initialize(CounterRng& rng);
+  void Initialize(CounterRng& rng) { InitializeParameters(config_, tensors_, rng, parameters()); }
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return tensors_; }
