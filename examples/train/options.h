@@ -18,6 +18,7 @@ struct Options {
   int64_t global_batch = 16;  // sequences per step, over all workers
   int64_t accumulate = 1;     // passes in which a worker computes its sequences of a step
   ModelConfig model;
+  std::string device = "auto";      // or "cuda", "cpu"; see device_choice.h
   std::string cpu = "auto";         // CPU variant to compute with; see LayersFor
   std::string optimizer = "adamw";  // or "sgd"; see MakeOptimizer
   double learning_rate = 3e-3;

@@ -17,9 +17,11 @@
 #include "examples/train/batch_shares.h"
 #include "examples/train/chart.h"
 #include "examples/train/corpus.h"
+#include "examples/train/device_choice.h"
 #include "examples/train/metrics.h"
 #include "examples/train/model/layers.h"
 #include "examples/train/progress.h"
+#include "examples/train/replica.h"
 #include "examples/train/sample_log.h"
 #include "examples/train/trace.h"
 #include "examples/train/trainer.h"
@@ -100,8 +102,11 @@ class TrainingRun {
 
   // Connects to the other ranks. On success, all ranks have the same state.
   Status Meet() {
-    DDPRUN_ASSIGN_OR_RETURN(comm_, context_.Connect());
-    trainer_.emplace(options_, corpus_, comm_, trace());
+    DDPRUN_ASSIGN_OR_RETURN(comm_, ConnectOnDevice(context_, options_.device, stall_limit(), out_));
+    DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
+                            MakeReplica(options_, Trainer::ShapeFor(options_, comm_), comm_.device()),
+                            "--device=cuda");
+    trainer_.emplace(options_, corpus_, std::move(replica), comm_, trace());
     if (!options_.snapshot_dir.empty()) {
       // The directory is taken over before a snapshot is selected: after that, no earlier round can add one.
       if (leads()) {
@@ -252,6 +257,7 @@ class TrainingRun {
     const int64_t step = trainer_->step();
     if (leads()) context_.Report(step, Phase::kSnapshotting);
     const TraceSpan span(trace(), TraceKind::kSnapshot, step);
+    if (leads()) DDPRUN_RETURN_IF_ERROR(trainer_->Fetch());
     Status written;
     const LongWork write = [&](WorkProgress& progress) {
       Snapshot snapshot = trainer_->State();
@@ -297,6 +303,7 @@ class TrainingRun {
     if (const Status drawn = DrawChart(); !drawn.ok()) {
       remarks_ << "train: --chart: " << drawn.message() << std::endl;
     }
+    DDPRUN_RETURN_IF_ERROR(trainer_->Fetch());
     ledger_.Book(Activity::kOther, Now());
     const Balance balance = ledger_.Total();
     out_ << LedgerTable(balance) << LedgerLine(balance) << std::endl;

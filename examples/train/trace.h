@@ -78,6 +78,7 @@ class TracedOptimizer : public Optimizer {
 
   [[nodiscard]] std::string_view name() const override { return optimizer_.name(); }
   void Update(size_t i, ConstTensor gradient, const OptimizerStep& step) override;
+  [[nodiscard]] Status status() const override { return optimizer_.status(); }
   [[nodiscard]] std::vector<StateTensor> state() override { return optimizer_.state(); }
   // Must be called at the end of each step.
   void EndStep();

@@ -14,9 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "base/time.h"
 #include "ddprun/status.h"
-#include "examples/train/model/layers.h"
+#include "examples/train/model/model.h"
 #include "worker_sdk/core/strings.h"
-#include "worker_sdk/optim/optimizer_state.h"
 #include "worker_sdk/snapshot/sha256.h"
 
 namespace ddprun::train {
@@ -32,20 +31,6 @@ bool ReadLoss(const Snapshot& snapshot, double* loss) {
 }
 
 constexpr int64_t kWarmupSteps = 20;  // linear warm-up of the learning rate
-
-// Without memory for gradients: DataParallel provides it.
-std::vector<Parameter> ParametersOf(Gpt<float>& model) {
-  std::vector<Parameter> parameters;
-  for (const TensorSpec& tensor : model.tensors()) {
-    parameters.push_back(
-        {.name = tensor.name,
-         .shape = tensor.shape,
-         .value = View(model.parameters().subspan(tensor.offset, tensor.num_elems)),
-         .gradient = {},
-         .decays = tensor.kind == TensorKind::kWeight || tensor.kind == TensorKind::kProjection});
-  }
-  return parameters;
-}
 
 constexpr double kBytesPerMb = 1 << 20;
 
@@ -76,6 +61,10 @@ std::string_view Bytes(std::span<const float> elems) {
 }  // namespace
 
 Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator comm, TraceLog* trace)
+    : Trainer(options, corpus, MakeHostReplica(options, ShapeFor(options, comm)), comm, trace) {}
+
+Trainer::Trainer(const Options& options, const Corpus& corpus, std::unique_ptr<Replica> replica,
+                 Communicator comm, TraceLog* trace)
     : options_(options),
       corpus_(corpus),
       comm_(std::move(comm)),
@@ -84,12 +73,17 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, Communicator comm
       pass_size_(PassSize(span_.hi - span_.lo, options.accumulate)),
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
-      model_(options.model, static_cast<int>(pass_size_), *LayersFor<float>(options.cpu)),
-      optimizer_(MakeOptimizer(options, ParametersOf(model_))),
-      grad_sum_(model_.parameters().size()),
+      replica_(std::move(replica)),
       loss_sum_(1) {
-  model_.Initialize(rng_);
-  if (trace_ != nullptr) traced_optimizer_.emplace(*optimizer_, *trace_);
+  InitializeParameters(options.model, replica_->tensors(), rng_, replica_->host_parameters());
+  if (trace_ != nullptr) traced_optimizer_.emplace(replica_->optimizer(), *trace_);
+}
+
+ReplicaShape Trainer::ShapeFor(const Options& options, const Communicator& comm) {
+  const BatchSpan span = SpanOfRank(options.global_batch, comm.rank(), comm.size());
+  const int64_t share = span.hi - span.lo;
+  return {.max_batch = static_cast<int>(PassSize(share, options.accumulate)),
+          .max_sequences = static_cast<int>(share)};
 }
 
 Trainer::Part Trainer::NextPart() const {
@@ -103,22 +97,24 @@ Trainer::Part Trainer::NextPart() const {
 Status Trainer::Step(bool wish) {
   const std::string step = StrCat("step ", step_ + 1);
   if (!data_parallel_) {
-    DDPRUN_ASSIGN_OR_RETURN(data_parallel_,
-                            DataParallel::Create(comm_, ParametersOf(model_), StepOptions(options_)), step);
+    if (host_is_newer_) DDPRUN_RETURN_IF_ERROR(Upload(), step);
+    DDPRUN_ASSIGN_OR_RETURN(
+        data_parallel_,
+        DataParallel::Create(comm_, replica_->optimizer().parameters(), StepOptions(options_)), step);
   }
   step_sums_[kWishes] = wish ? 1 : 0;
   data_parallel_->Begin();
-  ComputeGradients();
+  DDPRUN_RETURN_IF_ERROR(ComputeGradients(), step);
   // The sums have been reduced before the first bucket, so this wait does not delay the buckets.
   DDPRUN_RETURN_IF_ERROR(
       sums_reduced_.Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)), step);
   const double loss = step_sums_[kLoss];
   const bool finite = std::isfinite(loss);
-  FinishOptions update;
+  FinishOptions update{.stream = replica_->stream()};
   if (finite) {
-    update = {.optimizer = traced_optimizer_ ? &*traced_optimizer_ : optimizer_.get(),
-              .step = {.step = step_ + 1, .rate_factor = Warmup(step_ + 1, kWarmupSteps)},
-              .clip_norm = options_.clip};
+    update.optimizer = traced_optimizer_ ? &*traced_optimizer_ : &replica_->optimizer();
+    update.step = {.step = step_ + 1, .rate_factor = Warmup(step_ + 1, kWarmupSteps)};
+    update.clip_norm = options_.clip;
   }
   // Even if the loss is not finite, so that all ranks report that, and not that a peer has left.
   DDPRUN_RETURN_IF_ERROR(Finish(update), step);
@@ -147,48 +143,58 @@ Status Trainer::Finish(const FinishOptions& update) {
   return finished;
 }
 
-void Trainer::ComputeGradients() {
+Status Trainer::ComputeGradients() {
   const int context = options_.model.context;
   const float scale = 1.0f / static_cast<float>(options_.global_batch * context);
-  const std::vector<TensorSpec>& tensors = model_.tensors();
   const auto grad = [&](size_t tensor) { return static_cast<float*>(data_parallel_->gradient(tensor).data); };
-  const auto grads_of = [&](size_t tensor) {
-    return std::span<float>(grad(tensor), tensors[tensor].num_elems);
-  };
-  double& loss = step_sums_[kLoss];
-  grad_sum_.Begin();
-  loss_sum_.Begin();
+  const auto ready = [&](size_t tensor) { data_parallel_->Ready(tensor, replica_->stream()); };
+  replica_->BeginStep();
   for (int64_t first = span_.lo; first < span_.hi; first += pass_size_) {
     const int64_t end = std::min(first + pass_size_, span_.hi);
+    const bool is_last = end == span_.hi;
     std::vector<std::span<const uint8_t>> batch;
     for (int64_t place = first; place < end; ++place) {
       batch.push_back(corpus_.Sample(sampler_.Peek(place), context));
     }
-    std::vector<double> losses(batch.size());
     {
       const TraceSpan span(trace_, TraceKind::kForward, step_ + 1);
-      model_.Forward(batch, scale, losses);
+      DDPRUN_RETURN_IF_ERROR(replica_->Forward(batch, scale));
     }
-    for (int64_t place = first; place < end; ++place) {
-      loss = losses[place - first];
-      if (place + 1 == span_.hi) break;
-      loss_sum_.Add({&loss, 1}, 0);
-      loss_sum_.EndTerm();
-    }
-    if (end < span_.hi) {
-      const TraceSpan span(trace_, TraceKind::kBackward, step_ + 1);
-      model_.Backward(grad, [&](size_t tensor) { grad_sum_.Add(grads_of(tensor), tensors[tensor].offset); });
-      grad_sum_.EndTerm();
-      continue;
-    }
-    loss_sum_.Finish({&loss, 1}, 0);
-    sums_reduced_ = comm_.AllReduce(View(step_sums_), ReduceOp::kSum);
+    if (is_last && replica_->on_host()) DDPRUN_RETURN_IF_ERROR(SumLosses());
     const TraceSpan span(trace_, TraceKind::kBackward, step_ + 1);
-    model_.Backward(grad, [&](size_t tensor) {
-      grad_sum_.Finish(grads_of(tensor), tensors[tensor].offset);
-      data_parallel_->Ready(tensor);
-    });
+    DDPRUN_RETURN_IF_ERROR(replica_->Backward(grad, ready, is_last));
   }
+  // The losses of a GPU are known once it has computed them. It computes backward meanwhile.
+  return replica_->on_host() ? OkStatus() : SumLosses();
+}
+
+Status Trainer::SumLosses() {
+  DDPRUN_ASSIGN_OR_RETURN(const std::span<const double> losses, replica_->Losses());
+  double& loss = step_sums_[kLoss];
+  loss_sum_.Begin();
+  for (size_t i = 0; i < losses.size(); ++i) {
+    loss = losses[i];
+    if (i + 1 == losses.size()) break;
+    loss_sum_.Add({&loss, 1}, 0);
+    loss_sum_.EndTerm();
+  }
+  loss_sum_.Finish({&loss, 1}, 0);
+  sums_reduced_ = comm_.AllReduce(View(step_sums_), ReduceOp::kSum);
+  return OkStatus();
+}
+
+Status Trainer::Upload() {
+  DDPRUN_RETURN_IF_ERROR(replica_->ToDevice());
+  host_is_newer_ = false;
+  return OkStatus();
+}
+
+Status Trainer::Fetch() {
+  if (data_parallel_ && !replica_->on_host()) {
+    DDPRUN_RETURN_IF_ERROR(data_parallel_->Wait());
+    DDPRUN_RETURN_IF_ERROR(replica_->ToHost());
+  }
+  return OkStatus();
 }
 
 std::map<std::string, std::string> Trainer::Identity() const {
@@ -203,11 +209,12 @@ Snapshot Trainer::State() const {
   snapshot.attributes["sampler.position"] = StrCat(sampler_.state().position);
   snapshot.attributes["rng.counter"] = StrCat(rng_.counter());
   snapshot.attributes["loss"] = absl::StrFormat("%.17g", loss_);
-  for (const TensorSpec& tensor : model_.tensors()) {
+  for (const TensorSpec& tensor : replica_->tensors()) {
+    const std::span<const float> values = replica_->host_parameters();
     snapshot.tensors.push_back(
-        ViewOf(tensor.name, tensor.shape, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
+        ViewOf(tensor.name, tensor.shape, values.subspan(tensor.offset, tensor.num_elems)));
   }
-  AddOptimizerState(*optimizer_, &snapshot);
+  replica_->AddOptimizerStateTo(&snapshot);
   return snapshot;
 }
 
@@ -226,12 +233,13 @@ Status Trainer::Restore(const Snapshot& snapshot) {
   if (epoch < 0 || position < 0 || position >= sampler_.num_samples() || !ReadLoss(snapshot, &loss_)) {
     return DataLossError("its attributes are inconsistent");
   }
-  for (const TensorSpec& tensor : model_.tensors()) {
-    DDPRUN_RETURN_IF_ERROR(
-        snapshot.Copy(tensor.name, model_.parameters().subspan(tensor.offset, tensor.num_elems)));
+  for (const TensorSpec& tensor : replica_->tensors()) {
+    const std::span<float> values = replica_->host_parameters();
+    DDPRUN_RETURN_IF_ERROR(snapshot.Copy(tensor.name, values.subspan(tensor.offset, tensor.num_elems)));
   }
-  DDPRUN_RETURN_IF_ERROR(LoadOptimizerState(snapshot, optimizer_.get()),
+  DDPRUN_RETURN_IF_ERROR(replica_->LoadOptimizerStateFrom(snapshot),
                          StrCat("--optimizer=", options_.optimizer));
+  DDPRUN_RETURN_IF_ERROR(Upload());
   sampler_ =
       Sampler(sampler_.num_samples(), {.seed = sampler_.state().seed, .epoch = epoch, .position = position});
   rng_ = CounterRng(rng_.seed(), static_cast<uint64_t>(counter));
@@ -239,12 +247,12 @@ Status Trainer::Restore(const Snapshot& snapshot) {
   return OkStatus();
 }
 
-std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(model_.parameters()))); }
+std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(replica_->host_parameters()))); }
 
 std::map<std::string, std::string> Trainer::Facts() const {
   std::map<std::string, std::string> facts = Identity();
   facts["--steps"] = StrCat(options_.steps);
-  facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(LayersFor<float>(options_.cpu)->cpu());
+  facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(replica_->kind());
   facts["--global-batch"] = StrCat(options_.global_batch);
   facts["--optimizer"] = options_.optimizer;
   facts["--lr"] = absl::StrFormat("%.17g", options_.learning_rate);
@@ -258,26 +266,6 @@ std::map<std::string, std::string> Trainer::Facts() const {
   facts["step"] = StrCat(step_);
   facts["parameters"] = ParametersSha256();
   return facts;
-}
-
-namespace {
-
-constexpr double kBeta2 = 0.99;  // lower than Adam's usual value, for small batches and small models
-constexpr double kMomentum = 0.9;
-
-}  // namespace
-
-std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<Parameter> parameters) {
-  if (options.optimizer == "sgd") {
-    return MakeSgd(std::move(parameters), {.learning_rate = options.learning_rate,
-                                           .momentum = kMomentum,
-                                           .weight_decay = options.weight_decay})
-        .value();
-  }
-  return MakeAdamW(
-             std::move(parameters),
-             {.learning_rate = options.learning_rate, .beta2 = kBeta2, .weight_decay = options.weight_decay})
-      .value();
 }
 
 }  // namespace ddprun::train

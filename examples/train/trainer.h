@@ -14,9 +14,9 @@
 #include "ddprun/optim.h"
 #include "ddprun/status.h"
 #include "examples/train/corpus.h"
-#include "examples/train/model/model.h"
 #include "examples/train/model/tree_sum.h"
 #include "examples/train/options.h"
+#include "examples/train/replica.h"
 #include "examples/train/trace.h"
 #include "worker_sdk/data/counter_rng.h"
 #include "worker_sdk/data/sampler.h"
@@ -36,6 +36,11 @@ class Trainer {
   //   trace: gets the events of all steps; may be null.
   //   REQUIRES: corpus.NumSamples(context) >= 1; global_batch >= world size; LayersFor<float>(cpu) != null.
   Trainer(const Options& options, const Corpus& corpus, Communicator comm, TraceLog* trace = nullptr);
+  // The same with the result of MakeReplica(options, ShapeFor(options, comm), comm.device()).
+  Trainer(const Options& options, const Corpus& corpus, std::unique_ptr<Replica> replica, Communicator comm,
+          TraceLog* trace);
+  // The sequences that this rank computes in a step.
+  static ReplicaShape ShapeFor(const Options& options, const Communicator& comm);
 
   // This rank's samples in the next update, and the position of the first one in the order of samples.
   struct Part {
@@ -47,8 +52,8 @@ class Trainer {
 
   // Performs one update. All ranks must call Step. `wish`: this rank requests an action of all ranks after
   // this update, such as a snapshot; wished() then returns true on all ranks.
-  //   Errors: those of Work::Wait; kFailedPrecondition: the loss, or with --clip the norm of the gradients, is
-  //           not finite. After an error the state is undefined.
+  //   Errors: those of Work::Wait and Replica; kFailedPrecondition: the loss, or with --clip the norm of the gradients,
+  //           is not finite. After an error the state is undefined.
   Status Step(bool wish);
 
   [[nodiscard]] int64_t step() const { return step_; }  // number of updates done
@@ -56,17 +61,24 @@ class Trainer {
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] bool wished() const { return wished_; }  // true if a rank passed `wish` to the last Step
 
+  // On a GPU, copies the state to the host, for State and ParametersSha256; blocks until the last step is done. Nothing on
+  // the host. Not collective.
+  //   Errors: those of DataParallel::Wait and Replica.
+  Status Fetch();
+
   // Returns the state, as views of this object that are valid until the next Step. The caller must set
   // world_size and round.
+  //   REQUIRES: Fetch() after the last Step.
   [[nodiscard]] Snapshot State() const;
 
   // Continues from `snapshot`.
   //   Errors: kFailedPrecondition: the snapshot was written with other options (the message names the flag)
   //           or with another optimizer (the message names the missing tensor); others: the snapshot is
-  //           inconsistent. After an error the state is undefined.
+  //           inconsistent, or those of Replica. After an error the state is undefined.
   Status Restore(const Snapshot& snapshot);
 
   // SHA-256 of all parameters, in hexadecimal.
+  //   REQUIRES: Fetch() after the last Step.
   [[nodiscard]] std::string ParametersSha256() const;
   // Returns the values that must be equal on all ranks before a step: name -> value.
   [[nodiscard]] std::map<std::string, std::string> Facts() const;
@@ -75,7 +87,11 @@ class Trainer {
   // Returns the options that must be equal to those of a snapshot: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
   // When it returns, all gradients are ready, and the all-reduce of step_sums_ is in flight.
-  void ComputeGradients();
+  Status ComputeGradients();
+  // Copies the parameters and the optimizer's state from the host to the device.
+  Status Upload();
+  // Starts the all-reduce of step_sums_, with the losses of this step.
+  Status SumLosses();
   // Reduces the gradients and updates the parameters.
   Status Finish(const FinishOptions& update);
 
@@ -88,14 +104,13 @@ class Trainer {
 
   CounterRng rng_;
   Sampler sampler_;
-  Gpt<float> model_;
+  const std::unique_ptr<Replica> replica_;
+  bool host_is_newer_ = true;  // the initial parameters are not on the device yet
   int64_t step_ = 0;
   double loss_ = 0;
   bool wished_ = false;
 
-  std::unique_ptr<Optimizer> optimizer_;             // borrows parameters
   std::optional<TracedOptimizer> traced_optimizer_;  // if there is a trace
-  TreeSum<float> grad_sum_;                          // over passes
   TreeSum<double> loss_sum_;
   // This rank's values; after the all-reduce, the sums over all ranks.
   enum StepSum { kLoss, kWishes, kNumStepSums };
@@ -103,9 +118,5 @@ class Trainer {
   Work sums_reduced_;
   std::optional<DataParallel> data_parallel_;  // from the first Step on, because its creation is collective
 };
-
-// Returns the optimizer that --optimizer names.
-//   REQUIRES: `options` are from ParseOptions.
-std::unique_ptr<Optimizer> MakeOptimizer(const Options& options, std::vector<Parameter> parameters);
 
 }  // namespace ddprun::train

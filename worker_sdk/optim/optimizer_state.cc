@@ -50,8 +50,10 @@ Status Copy(const Snapshot& snapshot, const StateTensor& tensor) {
 
 }  // namespace
 
-void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot) {
-  for (StateTensor& tensor : optimizer.state()) {
+void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot) { AddState(optimizer.state(), snapshot); }
+
+void AddState(std::vector<StateTensor> state, Snapshot* snapshot) {
+  for (StateTensor& tensor : state) {
     const Tensor& values = tensor.values;
     const auto size = static_cast<size_t>(values.count * SizeOf(values.dtype));
     snapshot->tensors.push_back({.name = std::move(tensor.name),
@@ -62,7 +64,11 @@ void AddOptimizerState(Optimizer& optimizer, Snapshot* snapshot) {
 }
 
 Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) {
-  const std::vector<StateTensor> state = optimizer->state();
+  return LoadState(snapshot, optimizer->name(), optimizer->state());
+}
+
+Status LoadState(const Snapshot& snapshot, std::string_view optimizer,
+                 const std::vector<StateTensor>& state) {
   std::set<std::string> expected, writers;
   std::set<std::string_view> present;
   for (const StateTensor& tensor : state) expected.insert(tensor.name);
@@ -72,13 +78,13 @@ Status LoadOptimizerState(const Snapshot& snapshot, Optimizer* optimizer) {
     if (!writer.empty()) writers.emplace(writer);
   }
   for (const StateTensor& tensor : state) {
-    if (!present.contains(tensor.name)) return Mismatch("lacks", tensor.name, optimizer->name(), writers);
+    if (!present.contains(tensor.name)) return Mismatch("lacks", tensor.name, optimizer, writers);
   }
   for (const TensorView& tensor : snapshot.tensors) {
     const std::string_view writer = OptimizerOf(tensor.name, present);
     if (writer.empty() || expected.contains(tensor.name)) continue;
-    return Mismatch(StrCat("has state that optimizer ", optimizer->name(), " does not use,"), tensor.name,
-                    writer, writers);
+    return Mismatch(StrCat("has state that optimizer ", optimizer, " does not use,"), tensor.name, writer,
+                    writers);
   }
   for (const StateTensor& tensor : state) {
     DDPRUN_RETURN_IF_ERROR(Copy(snapshot, tensor));
