@@ -1,7 +1,5 @@
 #include "examples/train/gpu/model_kernels.h"
 
-#include "examples/train/gpu/kernels.h"
-
 namespace ddprun::train {
 namespace {
 
@@ -10,10 +8,11 @@ constexpr int64_t kLanes = 8;  // threads of a row, see kernels.cu
 }  // namespace
 
 StatusOr<std::unique_ptr<ModelKernels>> ModelKernels::Load(std::shared_ptr<const CudaContext> context,
-                                                           CUstream stream) {
-  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<const CudaImage> image,
-                          CudaImage::Load(std::move(context), ModelKernelsImage()));
-  std::unique_ptr<ModelKernels> kernels(new ModelKernels(std::move(image), stream));
+                                                           CUstream stream,
+                                                           std::span<const unsigned char> image) {
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<const CudaImage> loaded,
+                          CudaImage::Load(std::move(context), image));
+  std::unique_ptr<ModelKernels> kernels(new ModelKernels(std::move(loaded), stream));
   Functions& f = kernels->functions_;
   const std::pair<CUfunction*, const char*> kFunctions[] = {
       {&f.sum_terms, "SumTerms"},

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "ddprun/status.h"
+#include "examples/train/gpu/kernels.h"
 #include "worker_sdk/device/cuda/context.h"
 #include "worker_sdk/device/cuda/image.h"
 
@@ -20,8 +22,9 @@ namespace ddprun::train {
 class ModelKernels {
  public:
   // Loads all kernels. Errors: those of CudaImage.
-  static StatusOr<std::unique_ptr<ModelKernels>> Load(std::shared_ptr<const CudaContext> context,
-                                                      CUstream stream);
+  static StatusOr<std::unique_ptr<ModelKernels>> Load(
+      std::shared_ptr<const CudaContext> context, CUstream stream,
+      std::span<const unsigned char> image = ModelKernelsImage());
 
   Status SumTerms(float* out, const float* terms, int64_t num_terms, int64_t count);
   Status AddTo(float* inout, const float* addend, int64_t count);
