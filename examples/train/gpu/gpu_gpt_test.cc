@@ -35,6 +35,7 @@ class GpuGptTest : public testing::Test {
  protected:
   void SetUp() override {
     StatusOr<std::unique_ptr<DeviceForTest>> device = DeviceForTest::Open();
+    ASSERT_TRUE(device.ok() || DeviceForTest::MayBeMissing()) << device.status();
     if (!device.ok()) GTEST_SKIP() << "no GPU: " << device.status().message();
     device_ = *std::move(device);
   }

@@ -9,8 +9,30 @@
 #include "worker_sdk/comm/testing/file_store.h"
 
 namespace ddprun {
+namespace {
+
+int NumGpus() {
+  const StatusOr<const CudaDriver*> driver = OpenCudaDriver();
+  if (!driver.ok()) return 0;
+  const auto devices = ListCudaDevices(**driver);
+  return devices.ok() ? static_cast<int>(devices->size()) : 0;
+}
+
+// Newer versions of NCCL accept several ranks on one GPU.
+bool RanksMayShareAGpu() {
+  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return enabled != nullptr && std::string(enabled) == "1";
+}
+
+}  // namespace
 
 void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Status& fault) {
+  const int num_gpus = NumGpus();
+  const bool shared = num_gpus > 0 && num_gpus < world.size && RanksMayShareAGpu();
+  if (num_gpus < world.size && !shared) {
+    ASSERT_EQ(std::getenv("DDPRUN_STAND_IN_DEVICES"), nullptr) << "the stand-in is not found";
+    GTEST_SKIP() << "needs " << world.size << " GPUs; this process sees " << num_gpus;
+  }
   std::string dir = testing::TempDir() + "/store.XXXXXX";
   ASSERT_NE(mkdtemp(dir.data()), nullptr);
   std::vector<std::thread> threads;
@@ -29,7 +51,7 @@ void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Stat
                                    .timeout = world.timeout},
                                   &store);
       ASSERT_TRUE(host.ok()) << host.status();
-      StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, -1}, r);
+      StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, shared ? r % num_gpus : -1}, r);
       ASSERT_TRUE(device.ok()) << device.status();
       const bool broken = r == 0 && !fault.ok();
       auto group = CreateNcclGroup(*std::move(host), broken ? StatusOr<NcclDevice>(fault) : device);

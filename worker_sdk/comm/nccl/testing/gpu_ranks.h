@@ -98,7 +98,8 @@ struct GpuWorld {
 using GpuConnected = std::function<void(int rank, StatusOr<Communicator> comm, const NcclDevice& device)>;
 
 // Calls `body` on a thread for each rank, and returns when all have returned. `fault`: why rank 0 has no GPU. The environment
-// of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU.
+// of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU. Skips the
+// test if a machine with real GPUs (tools/dev gpu) has fewer, unless NCCL_MULTI_RANK_GPU_ENABLE is 1.
 void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Status& fault = OkStatus());
 
 // Likewise. All ranks must have connected.
