@@ -49,11 +49,10 @@ po::options_description Flags(Options& o) {
        "power of two, and the values of one pass are in memory: per sequence, about 4 * layers * context * "
        "(16 * width + heads * context) bytes. Results are bit-identical for all N")  //
       ("device", Value(o.device, "NAME"),
-       "where the model is computed: cuda, a GPU for each worker; cpu; or auto, cuda if each worker has a "
-       "GPU and otherwise "
-       "cpu. Rank 0 prints which one, and why. All workers must have the same --device. Results of the two "
-       "are not "
-       "bit-identical, but a snapshot of one can be resumed with the other")  //
+       "where the model is computed: cuda, a GPU for each worker; cpu; or auto: cuda if each worker has a "
+       "GPU, otherwise cpu. Rank 0 prints which, and why. The results of the two differ by rounding; a "
+       "snapshot "
+       "of one can be resumed with the other")  //
       ("cpu", Value(o.cpu, "KIND"),
        "kind of CPU to compute for: avx2, baseline (any CPU), or auto, the best that this CPU supports. All "
        "workers must use the same kind, because the bits differ between kinds")  //

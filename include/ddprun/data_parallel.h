@@ -101,7 +101,8 @@ class LastStep;
 // Reduces the gradients of one model, which is on the host or on the GPU of the communicator. Movable.
 //   Order:   all ranks create this object with equal parameters and options, and run the same steps. Gradients may become
 //            ready in any order, which may differ between ranks and steps. From the first Ready() of a step until
-//            Finish() returns, the program must not start other operations of the communicator.
+//            Finish() returns, the program must not start other operations of the communicator. Parameters on a GPU: it may
+//            start operations with memory of the host.
 //   Result:  the gradients' bits do not depend on the buckets or on timing: see Communicator. With compression, each
 //            gradient is converted before the reduction and converted back after it.
 //   GPUs:    all parameters are on Communicator::device(). Begin, Ready and Finish put work into streams; they do not wait for the

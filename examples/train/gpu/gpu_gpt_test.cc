@@ -171,6 +171,16 @@ TEST_F(GpuGptTest, SeveralPasses) {
 }
 TEST_F(GpuGptTest, LongChains) { Compare({{.layers = 1, .heads = 1, .width = 280, .context = 260}, {2}}); }
 
+// On the stand-in, freeing memory that queued work uses is a mistake.
+TEST_F(GpuGptTest, TheDestructorWaitsForTheWork) {
+  const Case c{{.layers = 1, .heads = 2, .width = 12, .context = 7}, {2}};
+  for (int i = 0; i < 5; ++i) {
+    auto gpt = GpuGpt::Create(device_->context(), OpenCublas().value(), {c.config, 2, 2}).value();
+    const Batch pass = PassOf(c, 0, 2);
+    ASSERT_EQ(gpt->Forward(pass.views, 0.1f), OkStatus());
+  }
+}
+
 // A second step of the same object computes what the first one does: nothing is left of it.
 TEST_F(GpuGptTest, MemoryOfTheHostIsWrittenOnlyAfterItsCopy) {
   const Case c{{.layers = 1, .heads = 2, .width = 12, .context = 7}, {2}};
