@@ -10,12 +10,12 @@ Each layer is reported by itself. Case counts are those of GoogleTest; a program
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM_LIMIT_S = 600
@@ -116,24 +116,21 @@ def find_gpus():
 def run_gtest(tally, bin_dir, name, label, environment):
     path = f"{bin_dir}/{label[2:].replace(':', '/')}"
     with tempfile.TemporaryDirectory() as folder:
-        report = f"{folder}/report.json"
-        code, output = run([path, f"--gtest_output=json:{report}"], {**environment, "TEST_TMPDIR": folder})
+        report = f"{folder}/report.xml"
+        code, output = run([path, f"--gtest_output=xml:{report}"], {**environment, "TEST_TMPDIR": folder})
         try:
-            with open(report, encoding="utf-8") as file:
-                suites = json.load(file)["testsuites"]
-        except (OSError, ValueError):
+            cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
+        except (OSError, xml.etree.ElementTree.ParseError):
             return tally.fail(f"{name} ({label})", f"exit code {code}\n{output[-4000:]}")
     before = len(tally.failed)
-    for suite in suites:
-        for case in suite["testsuite"]:
-            what = f"{name}: {suite['name']}.{case['name']}"
-            if case.get("failures"):
-                tally.fail(what, case["failures"][0]["failure"])
-            elif case.get("result") == "SKIPPED":
-                reason = (case.get("skipped") or [{}])[0].get("message", "see the test").strip().split("\n")[-1]
-                tally.skip(what, reason)
-            elif case.get("result") == "COMPLETED":
-                tally.passed += 1
+    for case in cases:
+        what = f"{name}: {case.get('classname')}.{case.get('name')}"
+        if (failure := case.find("failure")) is not None:
+            tally.fail(what, failure.get("message", ""))
+        elif (skipped := case.find("skipped")) is not None:
+            tally.skip(what, skipped.get("message", "").strip().split("\n")[-1])
+        elif case.get("status") == "run":
+            tally.passed += 1
     if code != 0 and len(tally.failed) == before:
         tally.fail(f"{name} ({label})", f"exit code {code}\n{output[-4000:]}")
 

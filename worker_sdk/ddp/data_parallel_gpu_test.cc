@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -183,16 +184,19 @@ void ExpectOnGpus(const Case& c, int world, const Result& expected) {
   });
 }
 
-class DataParallelGpuTest : public testing::TestWithParam<Case> {};
+// A case, and the size of the world.
+class DataParallelGpuTest : public testing::TestWithParam<std::tuple<Case, int> > {};
 
-INSTANTIATE_TEST_SUITE_P(Cases, DataParallelGpuTest, testing::ValuesIn(Cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cases, DataParallelGpuTest,
+                         testing::Combine(testing::ValuesIn(Cases()), testing::Values(1, 2, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
 
 TEST_P(DataParallelGpuTest, ComputesTheBitsOfTheHost) {
-  for (const int world : {1, 2, 4}) {
-    SCOPED_TRACE(world);
-    ExpectOnGpus(GetParam(), world, OnHost(GetParam(), world));
-  }
+  const auto& [c, world] = GetParam();
+  ExpectOnGpus(c, world, OnHost(c, world));
 }
 
 // One parameter with one element, on the GPU.

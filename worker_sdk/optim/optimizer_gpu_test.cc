@@ -100,37 +100,36 @@ TEST(OptimizerGpuTest, ComputesTheBitsOfTheHost) {
   }
 }
 
-TEST(OptimizerGpuTest, BroadcastsParametersAndState) {
-  for (const int world : {1, 2, 3}) {
-    WithGpuRanks({world}, [&](GpuRank& gpu) {
-      const int rank = gpu.comm.rank(), root = world - 1;
-      // The second is sent by itself, the others in messages of several.
-      const std::vector<int64_t> sizes = {5,       300'000, 200'000, 200'000, 200'000,
-                                          200'000, 200'000, 200'000, 0};
-      std::vector<Parameter> parameters;
-      for (size_t i = 0; i < sizes.size(); ++i)
-        parameters.push_back({"p" + std::to_string(i),
-                              {sizes[i]},
-                              gpu.Put(RandomFloats(sizes[i], 1000 * rank + i)),
-                              {},
-                              true});
-      std::vector<float> on_host = {static_cast<float>(rank)};
-      parameters.push_back({"on_host", {1}, View(on_host), {}, true});
-      gpu.Synchronize();
-      ASSERT_EQ(BroadcastParameters(gpu.comm, parameters, root), OkStatus());
-      for (size_t i = 0; i < sizes.size(); ++i)
-        EXPECT_EQ(gpu.Get(parameters[i].value), RandomFloats(sizes[i], 1000 * root + i)) << i;
-      EXPECT_EQ(on_host[0], root);
+class OptimizerGpuWorldTest : public testing::TestWithParam<int> {};
 
-      const auto optimizer = *MakeAdamW({parameters[0]});
-      optimizer->Update(0, gpu.Put(RandomFloats(5, rank)), {.stream = gpu.stream()});
-      gpu.Synchronize();
-      ASSERT_EQ(BroadcastOptimizer(gpu.comm, *optimizer, root), OkStatus());
-      std::vector<float> mean = RandomFloats(5, root);
-      for (float& m : mean) m *= 1 - 0.9f;
-      EXPECT_EQ(gpu.Get(optimizer->state()[0].values), mean);
-    });
-  }
+INSTANTIATE_TEST_SUITE_P(Worlds, OptimizerGpuWorldTest, testing::Values(1, 2, 3));
+
+TEST_P(OptimizerGpuWorldTest, BroadcastsParametersAndState) {
+  const int world = GetParam();
+  WithGpuRanks({world}, [&](GpuRank& gpu) {
+    const int rank = gpu.comm.rank(), root = world - 1;
+    // The second is sent by itself, the others in messages of several.
+    const std::vector<int64_t> sizes = {5, 300'000, 200'000, 200'000, 200'000, 200'000, 200'000, 200'000, 0};
+    std::vector<Parameter> parameters;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      parameters.push_back(
+          {"p" + std::to_string(i), {sizes[i]}, gpu.Put(RandomFloats(sizes[i], 1000 * rank + i)), {}, true});
+    std::vector<float> on_host = {static_cast<float>(rank)};
+    parameters.push_back({"on_host", {1}, View(on_host), {}, true});
+    gpu.Synchronize();
+    ASSERT_EQ(BroadcastParameters(gpu.comm, parameters, root), OkStatus());
+    for (size_t i = 0; i < sizes.size(); ++i)
+      EXPECT_EQ(gpu.Get(parameters[i].value), RandomFloats(sizes[i], 1000 * root + i)) << i;
+    EXPECT_EQ(on_host[0], root);
+
+    const auto optimizer = *MakeAdamW({parameters[0]});
+    optimizer->Update(0, gpu.Put(RandomFloats(5, rank)), {.stream = gpu.stream()});
+    gpu.Synchronize();
+    ASSERT_EQ(BroadcastOptimizer(gpu.comm, *optimizer, root), OkStatus());
+    std::vector<float> mean = RandomFloats(5, root);
+    for (float& m : mean) m *= 1 - 0.9f;
+    EXPECT_EQ(gpu.Get(optimizer->state()[0].values), mean);
+  });
 }
 
 TEST(OptimizerGpuTest, RanksThatDifferInTheirDevicesAreNamed) {

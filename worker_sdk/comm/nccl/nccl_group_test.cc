@@ -276,7 +276,7 @@ TEST(NcclGroupFaultTest, RefusesMessagesAndStreamsOfNoGpu) {
 
 TEST(NcclGroupFaultTest, NamesTheGpuThatDoesNotExist) {
   EXPECT_THAT(OpenNcclDevice({DeviceType::kCuda, 9}, 0).status().message(),
-              HasSubstr("there is no GPU 9: this process sees 8"));
+              HasSubstr("there is no GPU 9: this process sees "));
 }
 
 #endif  // DDPRUN_HAVE_CUDA
