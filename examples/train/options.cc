@@ -90,8 +90,8 @@ po::options_description Flags(Options& o) {
       ("trace", Path(o.trace),
        "file for the times of forward, backward, buckets, optimizer and snapshots of all workers, for "
        "chrome://tracing and ui.perfetto.dev. Rank 0 writes it at the end of the run; it has the last steps "
-       "of the last round")                                                             //
-      ("log-every", Value(o.log_every, "N"), "steps between lines on standard output")  //
+       "of the last round. With --device=cuda, the times are those at which the host has queued the work")  //
+      ("log-every", Value(o.log_every, "N"), "steps between lines on standard output")                      //
       ("help", po::bool_switch(&o.help), "print this text and exit");
   po::options_description all("Flags");
   all.add(data).add(model).add(training).add(files);

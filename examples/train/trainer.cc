@@ -104,7 +104,10 @@ Status Trainer::Step(bool wish) {
   }
   step_sums_[kWishes] = wish ? 1 : 0;
   data_parallel_->Begin();
-  DDPRUN_RETURN_IF_ERROR(ComputeGradients(), step);
+  if (const Status computed = ComputeGradients(); !computed.ok()) {
+    comm_.Abort(computed.message());  // the other ranks would wait, and then not know the cause
+    return WithContext(computed, step);
+  }
   // The sums have been reduced before the first bucket, so this wait does not delay the buckets.
   DDPRUN_RETURN_IF_ERROR(
       sums_reduced_.Wait(std::chrono::steady_clock::now() + seconds(options_.stall_timeout_s)), step);

@@ -60,6 +60,17 @@ const std::map<std::string, HostKernel>& Kernels() {
   return kernels;
 }
 
+TEST(ModelKernelsImageTest, HasAllKernelsIfThereIsAToolkit) {
+  const std::span<const unsigned char> image = ModelKernelsImage();
+#ifdef DDPRUN_HAVE_CUDA
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  for (const auto& [name, kernel] : Kernels())
+    EXPECT_NE(text.find(".text." + name), std::string_view::npos) << name;
+#else
+  EXPECT_TRUE(image.empty());
+#endif
+}
+
 // Where the kernels run.
 class Place {
  public:
