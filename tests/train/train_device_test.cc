@@ -46,21 +46,6 @@ Environment StandIn(const Environment& settings = {}) {
   return environment;
 }
 
-Flags WithDdprun(int workers, const Flags& agent, const Flags& flags) {
-  Flags argv = {ProgramPath("launcher/ddprun"), "--standalone",
-                "--nproc-per-node=" + std::to_string(workers)};
-  argv.insert(argv.end(), agent.begin(), agent.end());
-  argv.push_back(ProgramPath("examples/train/train"));
-  argv.insert(argv.end(), flags.begin(), flags.end());
-  return argv;
-}
-
-Environment WithPath(Environment environment) {
-  environment.emplace_back("PATH", "/usr/bin:/bin");
-  environment.emplace_back("TMPDIR", testing::TempDir());
-  return environment;
-}
-
 Flags TrainAlone(const Flags& flags) {
   Flags argv = {ProgramPath("examples/train/train")};
   argv.insert(argv.end(), flags.begin(), flags.end());
@@ -83,6 +68,21 @@ std::string OnCpu(Flags flags) {
 }
 
 #ifdef DDPRUN_HAVE_CUDA
+
+Flags WithDdprun(int workers, const Flags& agent, const Flags& flags) {
+  Flags argv = {ProgramPath("launcher/ddprun"), "--standalone",
+                "--nproc-per-node=" + std::to_string(workers)};
+  argv.insert(argv.end(), agent.begin(), agent.end());
+  argv.push_back(ProgramPath("examples/train/train"));
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return argv;
+}
+
+Environment WithPath(Environment environment) {
+  environment.emplace_back("PATH", "/usr/bin:/bin");
+  environment.emplace_back("TMPDIR", testing::TempDir());
+  return environment;
+}
 
 std::string OnGpu(Flags flags) {
   flags.push_back("--device=cuda");
