@@ -148,6 +148,7 @@ class HostGroup final : public HostGroupInterface,
                                         segment_, &*monitor_);
   }
   const HostCommunicatorOptions& options() const override { return options_; }
+  Fabric* fabric() override { return fabric_.get(); }
 
   StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override;
   StatusOr<std::shared_ptr<internal::Group>> Split(int color, int key) override;

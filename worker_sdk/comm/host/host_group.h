@@ -28,6 +28,8 @@ class HostGroupInterface : public internal::Group {
   // The ranks that are stopped or cut off, by their numbers in the world. Blocks at most 200 ms.
   [[nodiscard]] virtual std::vector<int> RanksThatDoNotAnswer() = 0;
   [[nodiscard]] virtual const HostCommunicatorOptions& options() const = 0;
+  // Exists as long as this object.
+  [[nodiscard]] virtual Fabric* fabric() = 0;
 };
 
 // As CreateHostCommunicator. Groups that Split returns are HostGroupInterface as well.

@@ -10,19 +10,21 @@ namespace {
 using internal::Call;
 using internal::OpKind;
 
+bool Accepted(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
 // NCCL has no all-to-all in the versions that are accepted. The sends and receives of a group do not wait for each other.
 ncclResult_t AllToAll(const NcclLibrary& library, const void* in, void* out, size_t part_bytes, int size,
                       ncclComm_t comm, cudaStream_t stream) {
   ncclResult_t result = library.ncclGroupStart();
-  for (int peer = 0; peer < size && result == ncclSuccess; ++peer) {
+  for (int peer = 0; peer < size && Accepted(result); ++peer) {
     const size_t begin = peer * part_bytes;
     result =
         library.ncclSend(static_cast<const char*>(in) + begin, part_bytes, ncclUint8, peer, comm, stream);
-    if (result != ncclSuccess) break;
+    if (!Accepted(result)) break;
     result = library.ncclRecv(static_cast<char*>(out) + begin, part_bytes, ncclUint8, peer, comm, stream);
   }
   const ncclResult_t ended = library.ncclGroupEnd();  // also after an error
-  return result == ncclSuccess ? ended : result;
+  return Accepted(result) ? ended : result;
 }
 
 }  // namespace

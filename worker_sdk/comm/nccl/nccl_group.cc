@@ -1,18 +1,21 @@
 #include "worker_sdk/comm/nccl/nccl_group.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "worker_sdk/comm/host/fabric.h"
+#include "worker_sdk/comm/host/retire_gate.h"
+#include "worker_sdk/comm/nccl/agreement.h"
 #include "worker_sdk/comm/nccl/nccl_call.h"
+#include "worker_sdk/comm/nccl/nccl_communicator.h"
 #include "worker_sdk/comm/nccl/nccl_operation.h"
 #include "worker_sdk/comm/nccl/watch.h"
 #include "worker_sdk/core/deadline.h"
@@ -20,7 +23,6 @@
 #include "worker_sdk/device/cuda/driver.h"
 #include "worker_sdk/device/cuda/event.h"
 #include "worker_sdk/device/cuda/memory.h"
-#include "worker_sdk/device/cuda/poll.h"
 #include "worker_sdk/device/cuda/stream.h"
 
 namespace ddprun {
@@ -32,45 +34,13 @@ using internal::OpKind;
 
 // How often the thread looks at operations in flight.
 constexpr Duration kLookPeriod = milliseconds(1);
-// How long NCCL may take to complete operations on other ranks before the communicator is destroyed.
-constexpr Duration kFinalizeLimit = seconds(1);
-// How long ncclCommAbort may take. It waits for NCCL's threads and for its kernels, which see the abort.
-constexpr Duration kAbortLimit = seconds(10);
-
-// Collective. `mine` of each rank, by rank.
-template <typename T>
-StatusOr<std::vector<T>> Gather(HostGroupInterface& host, const T& mine, TimePoint deadline) {
-  std::vector<T> all(host.size());
-  const Call call{.kind = OpKind::kAllGather, .dtype = DType::kUInt8, .num_bytes = sizeof(mine)};
-  DDPRUN_RETURN_IF_ERROR(host.Start(call, &mine, all.data())->Wait(deadline));
-  return all;
-}
-
-// Whether a rank can go on, for an exchange among all ranks.
-struct Standing {
-  int32_t code = 0;
-  std::array<char, 252> text = {};
-};
-
-// Collective. OK if `mine` is OK on all ranks; otherwise the error of the first rank that has one, with its number.
-Status Agree(HostGroupInterface& host, const Status& mine, TimePoint deadline) {
-  Standing own{.code = static_cast<int32_t>(mine.code())};
-  const std::string text = StrCat(host.Name(), ": ", mine.message());
-  std::copy_n(text.begin(), std::min(text.size(), own.text.size() - 1), own.text.begin());
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Standing> all, Gather(host, own, deadline));
-  for (const Standing& standing : all) {
-    if (standing.code != 0) return Status(static_cast<StatusCode>(standing.code), standing.text.data());
-  }
-  return OkStatus();
-}
-
-class NcclGroup final : public internal::Group {
+class NcclGroup final : public internal::Group, public Fabric::Member {
  public:
   NcclGroup(std::shared_ptr<HostGroupInterface> host, NcclDevice device, CudaStream stream)
       : host_(std::move(host)),
         context_(std::move(device.context)),
         nccl_(*device.nccl),
-        stream_(std::move(stream)) {}
+        communicator_(std::in_place, context_, nccl_, std::move(stream)) {}
   ~NcclGroup() override;
 
   // Collective. Connects the ranks and starts the thread. Must be called once, before any other function.
@@ -96,36 +66,39 @@ class NcclGroup final : public internal::Group {
   StatusOr<std::shared_ptr<void>> AllocateOnDevice(DType dtype, int64_t count) override;
   StatusOr<std::shared_ptr<internal::Group>> Split(int color, int key) override;
 
+  // Fabric::Member. The thread finds the end by itself.
+  void End(const Status& /*why*/) override {}
+  // Blocks until ncclCommAbort has returned: before that, NCCL may access the memory of operations.
+  void Retire() override;
+
  private:
   Status ShareId(ncclUniqueId* id, TimePoint deadline);
   StatusOr<std::shared_ptr<NcclOperation>> MakeOperation(const Call& call, const void* in, void* out,
                                                          const Stream& stream);
   StatusOr<DeviceMemory> AllocateZeroed(int64_t num_bytes);
+  void StopThread();
 
   // The functions below run on the thread.
   void Run();
   WatchActions Look();
   void Act(const WatchActions& actions);
   void QueryEvents();
-  void QueryCommunicator();
   void CallFor(NcclOperation& operation);
   void Record(NcclOperation& operation);
   void Ask(NcclOperation& operation);
-  void AbortCommunicator();
-  void Destroy();
-  void SetFailed(const Status& why);
+  void DeviceFailed(const Status& why);
 
   const std::shared_ptr<HostGroupInterface> host_;
+  // Since Connect has succeeded; left only after the members below have been destroyed.
+  std::optional<Fabric::Membership> membership_;
   const std::shared_ptr<const CudaContext> context_;
   const NcclLibrary& nccl_;
-  const CudaStream stream_;  // of communication
 
+  // Held by callers of Split, AllocateOnDevice and StartOnDevice.
+  RetireGate gate_;
   // Used by Connect, and then by the thread only.
-  ncclComm_t comm_ = nullptr;
-  CommState comm_state_ = CommState::kInitializing;
-  Status comm_error_;
-  TimePoint failed_since_ = {};
-  Status device_error_;
+  std::optional<NcclCommunicator> communicator_;  // nullopt after Retire
+  Status device_error_;                           // the device is lost
   // The operations of the current view, in their order.
   std::vector<std::shared_ptr<NcclOperation>> looked_at_;
 
@@ -141,22 +114,31 @@ class NcclGroup final : public internal::Group {
 // --- The caller's side.
 
 NcclGroup::~NcclGroup() {
+  if (membership_) membership_->BeginLeaving();
+  if (gate_.closed()) return;  // retired
   bool pending = false;
   {
     const std::lock_guard lock(shared_->mu);
     pending = !operations_.empty();
   }
   if (pending) host_->Abort("its communicator was destroyed with operations pending");
+  StopThread();
+}
+
+void NcclGroup::Retire() {
+  gate_.Close();
+  StopThread();
+  communicator_->AwaitEnd();
+  communicator_.reset();
+}
+
+void NcclGroup::StopThread() {
   {
     const std::lock_guard lock(shared_->mu);
     stop_ = true;
     shared_->changed.notify_all();
   }
-  if (thread_.joinable()) {
-    thread_.join();
-  } else {
-    AbortCommunicator();  // Connect failed
-  }
+  if (thread_.joinable()) thread_.join();
 }
 
 Status NcclGroup::ShareId(ncclUniqueId* id, TimePoint deadline) {
@@ -170,24 +152,16 @@ Status NcclGroup::ShareId(ncclUniqueId* id, TimePoint deadline) {
 Status NcclGroup::Connect(TimePoint deadline) {
   ncclUniqueId id = {};
   DDPRUN_RETURN_IF_ERROR(ShareId(&id, deadline));
-  {
-    const CudaScope scope(*context_);
-    Status started = scope.status();
-    if (started.ok()) started = StartNcclCommunicator(nccl_, id, rank(), size(), &comm_);
-    const Status ready =
-        !started.ok() ? started : PollUntil(*context_, deadline, "NCCL", [&]() -> StatusOr<bool> {
-          DDPRUN_RETURN_IF_ERROR(host_->status());
-          QueryCommunicator();
-          DDPRUN_RETURN_IF_ERROR(comm_error_);
-          return comm_state_ == CommState::kReady;
-        });
-    // The other ranks wait for this one in NCCL.
-    if (!ready.ok() && host_->status().ok()) host_->End(WithContext(ready, host_->Name()));
-  }
+  const Status ready =
+      communicator_->Connect(id, rank(), size(), deadline, [this] { return host_->status(); });
+  // The other ranks wait for this one in NCCL.
+  if (!ready.ok() && host_->status().ok()) host_->End(WithContext(ready, host_->Name()));
   DDPRUN_RETURN_IF_ERROR(host_->status());
   // The last rank may have failed after the others were ready.
   DDPRUN_RETURN_IF_ERROR(Agree(*host_, OkStatus(), deadline));
   thread_ = std::thread([this] { Run(); });
+  membership_.emplace(*host_->fabric());
+  membership_->Join(this);
   return OkStatus();
 }
 
@@ -202,11 +176,12 @@ StatusOr<std::shared_ptr<NcclOperation>> NcclGroup::MakeOperation(const Call& ca
   DDPRUN_ASSIGN_OR_RETURN(CudaEvent after, CudaEvent::Create(context_));
   DDPRUN_RETURN_IF_ERROR(before.Record(handle));
   return std::make_shared<NcclOperation>(shared_, call, in, out, host_->options().timeout, device(),
-                                         std::move(before), std::move(after));
+                                         NcclEvents{std::move(before), std::move(after)});
 }
 
 std::shared_ptr<internal::Operation> NcclGroup::StartOnDevice(const Call& call, const void* in, void* out,
                                                               const Stream& stream) {
+  const RetireGate::Use use(gate_);
   if (const Status ended = status(); !ended.ok()) return std::make_shared<FailedNcclOperation>(ended);
   Call numbered = call;
   {
@@ -233,6 +208,8 @@ StatusOr<DeviceMemory> NcclGroup::AllocateZeroed(int64_t num_bytes) {
 }
 
 StatusOr<std::shared_ptr<void>> NcclGroup::AllocateOnDevice(DType dtype, int64_t count) {
+  const RetireGate::Use use(gate_);
+  if (!use) return WithContext(status(), "allocate");
   const TimePoint deadline = DeadlineAfter(host_->options().timeout);
   struct Arguments {
     DType dtype;
@@ -256,6 +233,8 @@ StatusOr<std::shared_ptr<void>> NcclGroup::AllocateOnDevice(DType dtype, int64_t
 }
 
 StatusOr<std::shared_ptr<internal::Group>> NcclGroup::Split(int color, int key) {
+  const RetireGate::Use use(gate_);
+  if (!use) return WithContext(status(), "split");
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> part, host_->Split(color, key));
   if (part == nullptr) return std::shared_ptr<internal::Group>();
   return CreateNcclGroup(std::static_pointer_cast<HostGroupInterface>(std::move(part)),
@@ -266,7 +245,7 @@ StatusOr<std::shared_ptr<internal::Group>> NcclGroup::Split(int color, int key) 
 
 void NcclGroup::Run() {
   const CudaScope scope(*context_);
-  if (!scope.status().ok()) device_error_ = scope.status();
+  if (!scope.status().ok()) DeviceFailed(scope.status());
   while (true) {
     {
       std::unique_lock lock(shared_->mu);
@@ -283,12 +262,12 @@ void NcclGroup::Run() {
     shared_->changed.wait_for(lock, kLookPeriod, [&] { return operations_.size() > known; });
   }
   looked_at_.clear();
-  Destroy();
+  communicator_->Leave([this] { return host_->status(); });
 }
 
 WatchActions NcclGroup::Look() {
   QueryEvents();
-  QueryCommunicator();
+  communicator_->Query();
   const Status ended = host_->status();
   std::vector<OperationView> views;
   {
@@ -296,9 +275,10 @@ WatchActions NcclGroup::Look() {
     for (const auto& operation : looked_at_) views.push_back(operation->view);
   }
   const std::string gave_up = StrCat(host_->Name(), " gave up");
-  return Watch({.comm = comm_state_,
-                .comm_error = comm_error_.ok() ? OkStatus() : WithContext(comm_error_, gave_up),
-                .failed_since = failed_since_,
+  const Status& error = communicator_->error();
+  return Watch({.comm = communicator_->state(),
+                .comm_error = error.ok() ? OkStatus() : WithContext(error, gave_up),
+                .failed_since = communicator_->failed_since(),
                 .device_error = device_error_.ok() ? OkStatus() : WithContext(device_error_, gave_up),
                 .fabric_ended = !ended.ok(),
                 .fabric_error = ended,
@@ -319,62 +299,40 @@ void NcclGroup::Act(const WatchActions& actions) {
   if (actions.call) CallFor(*looked_at_[*actions.call]);
   if (actions.ask) Ask(*looked_at_[*actions.ask]);
   if (actions.end_fabric) host_->End(*actions.end_fabric);
-  if (actions.abort) AbortCommunicator();
+  if (actions.abort) communicator_->Abort();
+}
+
+// Only a lost device ends the use of memory without an abort.
+void NcclGroup::DeviceFailed(const Status& why) {
+  if (!context_->lost()) return communicator_->Fail(why);
+  if (device_error_.ok()) device_error_ = why;
 }
 
 void NcclGroup::QueryEvents() {
   for (const auto& operation : looked_at_) {
     if (operation->view.state != OperationView::State::kInFlight || operation->view.happened) continue;
-    const StatusOr<bool> happened = operation->after.Happened();
-    if (!happened.ok()) {
-      if (device_error_.ok()) device_error_ = happened.status();
-      return;
-    }
+    const StatusOr<bool> happened = operation->events().after.Happened();
+    if (!happened.ok()) return DeviceFailed(happened.status());
     if (!*happened) return;  // the later ones are behind it in the stream
     operation->view.happened = true;
   }
 }
 
-void NcclGroup::QueryCommunicator() {
-  if (comm_ == nullptr || !comm_error_.ok() || comm_state_ == CommState::kAborted) return;
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t result = nccl_.ncclCommGetAsyncError(comm_, &state);
-  if (result != ncclSuccess) return SetFailed(NcclStatus(nccl_, result, "ncclCommGetAsyncError", comm_));
-  if (state == ncclSuccess) {
-    comm_state_ = CommState::kReady;
-  } else if (state != ncclInProgress) {
-    SetFailed(NcclStatus(nccl_, state, "NCCL", comm_));
-  } else if (comm_state_ != CommState::kInitializing) {
-    comm_state_ = CommState::kInProgress;
-  }
-}
-
-void NcclGroup::SetFailed(const Status& why) {
-  comm_state_ = CommState::kFailed;
-  comm_error_ = why;
-  failed_since_ = Clock::now();
-}
-
 void NcclGroup::CallFor(NcclOperation& operation) {
-  const Status waits = operation.before.MakeWait(stream_.get());
-  if (!waits.ok()) {
-    device_error_ = waits;
-    return;
-  }
-  const StatusOr<ncclResult_t> called =
-      CallNccl(nccl_, operation.call, operation.in, operation.out, size(), comm_, stream_.get());
-  if (!called.ok()) return SetFailed(called.status());
-  const Status status = NcclStatus(nccl_, *called, NameOf(operation.call.kind), comm_);
-  if (!status.ok()) return SetFailed(status);
-  comm_state_ = CommState::kInProgress;  // until it was queried: this also covers a call that is complete
+  const Status waits = operation.events().before.MakeWait(communicator_->stream());
+  if (!waits.ok()) return DeviceFailed(waits);
+  const StatusOr<ncclResult_t> called = CallNccl(nccl_, operation.call, operation.in, operation.out, size(),
+                                                 communicator_->handle(), communicator_->stream());
+  if (!called.ok()) return communicator_->Fail(called.status());
+  communicator_->NoteCall(*called, NameOf(operation.call.kind));
+  if (communicator_->state() == CommState::kFailed) return;
   const std::lock_guard lock(shared_->mu);
   operation.view.state = OperationView::State::kCalled;
 }
 
 void NcclGroup::Record(NcclOperation& operation) {
-  const Status recorded = operation.after.Record(stream_.get());
-  if (recorded.ok()) return operation.SetInFlight();
-  device_error_ = recorded;
+  const Status recorded = operation.events().after.Record(communicator_->stream());
+  recorded.ok() ? operation.SetInFlight() : DeviceFailed(recorded);
 }
 
 void NcclGroup::Ask(NcclOperation& operation) {
@@ -386,36 +344,6 @@ void NcclGroup::Ask(NcclOperation& operation) {
   const std::lock_guard lock(shared_->mu);
   operation.view.question = OperationView::Question::kAnswered;
   operation.view.answer = left.ok() ? DeadlineExceededError(answer) : left;
-}
-
-void NcclGroup::AbortCommunicator() {
-  if (comm_ != nullptr && comm_state_ != CommState::kAborted && !context_->lost()) {
-    context_->RunBlocking([abort = nccl_.ncclCommAbort, comm = comm_] { (void)abort(comm); }, kAbortLimit);
-  }
-  comm_state_ = CommState::kAborted;
-}
-
-// A rank that leaves while others still receive its data must not abort the communicator.
-void NcclGroup::Destroy() {
-  if (comm_ == nullptr || comm_state_ == CommState::kAborted || context_->lost()) return;
-  QueryCommunicator();
-  if (host_->status().ok() && comm_error_.ok() &&
-      NcclStatus(nccl_, nccl_.ncclCommFinalize(comm_), "ncclCommFinalize", comm_).ok()) {
-    const Status finalized =
-        PollUntil(*context_, DeadlineAfter(kFinalizeLimit), "NCCL", [&]() -> StatusOr<bool> {
-          comm_state_ = CommState::kInProgress;
-          QueryCommunicator();
-          DDPRUN_RETURN_IF_ERROR(comm_error_);
-          return comm_state_ == CommState::kReady;
-        });
-    if (finalized.ok()) {
-      context_->RunBlocking([destroy = nccl_.ncclCommDestroy, comm = comm_] { (void)destroy(comm); },
-                            kAbortLimit);
-      comm_state_ = CommState::kAborted;
-      return;
-    }
-  }
-  AbortCommunicator();
 }
 
 }  // namespace

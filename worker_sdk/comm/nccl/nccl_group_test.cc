@@ -257,9 +257,10 @@ TEST(NcclGroupFaultTest, OperationsInFlightAreAbortedByTheDestructor) {
 TEST(NcclGroupFaultTest, ARankWithoutAGpuFailsAllRanks) {
   ConnectGpuRanks(
       {3},
-      [](int, StatusOr<Communicator> comm, const NcclDevice&) {
-        EXPECT_EQ(comm.status().code(), StatusCode::kFailedPrecondition);
-        EXPECT_EQ(comm.status().message(), "GPU: rank 0 of round 7: no libcuda.so.1");
+      [](GpuConnection connection) {
+        const Status status = connection.comm.status();
+        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+        EXPECT_EQ(status.message(), "GPU: rank 0 of round 7: no libcuda.so.1");
       },
       FailedPreconditionError("no libcuda.so.1"));
 }

@@ -17,15 +17,14 @@ constexpr Duration kEndLimit = seconds(30);
 
 NcclOperation::NcclOperation(std::shared_ptr<NcclShared> shared, const internal::Call& the_call,
                              const void* the_in, void* the_out, Duration timeout, const Device& device,
-                             CudaEvent the_before, CudaEvent the_after)
+                             NcclEvents events)
     : Operation(timeout),
       call(the_call),
       in(the_in),
       out(the_out),
-      before(std::move(the_before)),
-      after(std::move(the_after)),
       shared_(std::move(shared)),
-      device_(device) {}
+      device_(device),
+      events_(std::make_shared<NcclEvents>(std::move(events))) {}
 
 // REQUIRES: NcclShared::mu is held.
 void NcclOperation::LimitTo(TimePoint deadline) {
@@ -61,6 +60,7 @@ Status NcclOperation::WaitOn(const Stream& stream) {
     return InvalidArgumentError(
         StrCat("WaitOn: the stream must be of GPU ", device_.index, ", as the operation's memory"));
   }
+  std::shared_ptr<NcclEvents> events;
   {
     std::unique_lock lock(shared_->mu);
     // Nothing else limits an operation for which the host does not wait.
@@ -73,8 +73,9 @@ Status NcclOperation::WaitOn(const Stream& stream) {
       return InternalError(StrCat(Describe(call), ": NCCL has not queued it: exit the process"));
     }
     if (result_) return *result_;  // also OK: the work is complete
+    events = events_;
   }
-  return after.MakeWait(static_cast<CUstream>(stream.handle));
+  return events->after.MakeWait(static_cast<CUstream>(stream.handle));
 }
 
 std::optional<TimePoint> NcclOperation::ended() const {
@@ -84,7 +85,9 @@ std::optional<TimePoint> NcclOperation::ended() const {
 }
 
 void NcclOperation::Finish(const Status& status) {
+  std::shared_ptr<NcclEvents> events;  // destroyed last, without the lock
   const std::lock_guard lock(shared_->mu);
+  events = std::move(events_);
   ended_ = std::chrono::steady_clock::now();
   result_ = status;
   shared_->changed.notify_all();

@@ -23,13 +23,19 @@ struct NcclShared {
   std::condition_variable changed;
 };
 
+// The events of an operation: it starts after `before`, and has ended at `after`, which is recorded by then.
+struct NcclEvents {
+  CudaEvent before;
+  CudaEvent after;
+};
+
 //   Threads: one caller for the functions of Operation; the group's thread for the others. The members are guarded by
 //            NcclShared::mu, unless stated otherwise.
 class NcclOperation final : public internal::Operation {
  public:
-  // `before` was recorded in the caller's stream.
+  // `events.before` was recorded in the caller's stream.
   NcclOperation(std::shared_ptr<NcclShared> shared, const internal::Call& call, const void* in, void* out,
-                Duration timeout, const Device& device, CudaEvent before, CudaEvent after);
+                Duration timeout, const Device& device, NcclEvents events);
 
   Status Wait(TimePoint deadline) override;
   bool Done() override;
@@ -37,16 +43,14 @@ class NcclOperation final : public internal::Operation {
   std::optional<TimePoint> ended() const override;
 
   // REQUIRES: the caller does not hold NcclShared::mu.
-  void Finish(const Status& status);
+  void Finish(const Status& status);  // destroys the events
   void SetInFlight();
+  // REQUIRES: the operation has not finished. Changed only before the operation is in flight.
+  NcclEvents& events() { return *events_; }
 
-  // Constant, or used only by the group's thread until the operation is in flight, and by no thread later but through
-  // constant functions.
   const internal::Call call;
   const void* const in;
   void* const out;
-  const CudaEvent before;
-  CudaEvent after;
 
   OperationView view;  // guarded by NcclShared::mu; `happened` only by the group's thread
 
@@ -55,6 +59,7 @@ class NcclOperation final : public internal::Operation {
 
   const std::shared_ptr<NcclShared> shared_;
   const Device device_;
+  std::shared_ptr<NcclEvents> events_;  // null once the operation has finished; shared with WaitOn
   std::optional<Status> result_;
   TimePoint ended_ = {};
 };

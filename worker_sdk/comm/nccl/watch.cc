@@ -1,5 +1,7 @@
 #include "worker_sdk/comm/nccl/watch.h"
 
+#include "worker_sdk/core/strings.h"
+
 namespace ddprun {
 namespace {
 
@@ -15,6 +17,12 @@ std::optional<size_t> First(std::span<const OperationView> operations, State sta
 
 bool Complete(const OperationView& operation) {
   return operation.state == State::kInFlight && operation.happened;
+}
+
+Status Stuck(const Status& fabric_error) {
+  return InternalError(StrCat(fabric_error.message(),
+                              "; ncclCommAbort has not returned since, so NCCL may still access the memory "
+                              "of the operation: exit the process"));
 }
 
 // Acts on an operation whose deadline has passed: the oldest, because the later ones wait for it. Returns false if there is
@@ -49,6 +57,11 @@ WatchActions Watch(const GroupView& view, TimePoint now) {
   const bool device_lost = !view.device_error.ok();
   if (view.fabric_ended && (aborted || device_lost)) {
     for (size_t i = 0; i < view.operations.size(); ++i) actions.finish.push_back({i, view.fabric_error});
+    return actions;
+  }
+  if (view.comm == CommState::kStuck) {
+    for (size_t i = 0; i < view.operations.size(); ++i)
+      actions.finish.push_back({i, Stuck(view.fabric_error)});
     return actions;
   }
   const bool usable = view.comm == CommState::kInitializing || view.comm == CommState::kReady ||

@@ -40,6 +40,7 @@ enum class CommState {
   kFailed,        // a call or ncclCommGetAsyncError has returned an error
   kAborting,      // ncclCommAbort was called
   kAborted,       // ncclCommAbort has returned, or there is no communicator: the communication stream is idle
+  kStuck,         // ncclCommAbort has not returned within its limit: operations may still use their memory
 };
 
 struct OperationView {

@@ -149,6 +149,11 @@ TEST(WatchTest, EndOfTheFabric) {
       {"an event while aborting is not trusted", kAborting, "f+", "nothing", true},
       {"aborted", kAborted, "f c q", "finish 0 peer, finish 1 peer, finish 2 peer", true},
       {"an event of the abort is not trusted", kAborted, "f+ f+!", "finish 0 peer, finish 1 peer", true},
+      {"the abort does not return", kStuck, "f+",
+       "finish 0 peer; ncclCommAbort has not returned since, so NCCL may still access the memory of the "
+       "operation: exit the process",
+       true},
+      {"the device is lost while the abort does not return", kStuck, "f", "finish 0 peer", true, true},
       {"nothing is left", kAborted, "", "nothing", true},
   };
   for (const Case& c : kCases) Check(c);

@@ -40,22 +40,24 @@ void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Stat
   for (int r = 0; r < world.size; ++r) {
     threads.emplace_back([&, r] {
       FakeFileStore store(dir);
+      const auto fabric = std::make_shared<Fabric>();
       auto host = CreateHostGroup({.rank = Rank(r),
                                    .world_size = world.size,
                                    .local_rank = LocalRank(r % per_node),
                                    .local_world_size = per_node,
                                    .group_rank = GroupRank(r / per_node),
                                    .group_world_size = world.num_nodes,
-                                   .round = Round(7),
+                                   .round = Round(world.round),
                                    .setup_timeout = seconds(30),
                                    .timeout = world.timeout},
-                                  &store);
+                                  &store, fabric);
       ASSERT_TRUE(host.ok()) << host.status();
       StatusOr<NcclDevice> device = OpenNcclDevice({DeviceType::kCuda, shared ? r % num_gpus : -1}, r);
       ASSERT_TRUE(device.ok()) << device.status();
       const bool broken = r == 0 && !fault.ok();
       auto group = CreateNcclGroup(*std::move(host), broken ? StatusOr<NcclDevice>(fault) : device);
-      body(r, group.ok() ? StatusOr<Communicator>(Communicator(*std::move(group))) : group.status(), *device);
+      body({r, group.ok() ? StatusOr<Communicator>(Communicator(*std::move(group))) : group.status(), fabric,
+            *device});
     });
   }
   for (std::thread& t : threads) t.join();
@@ -63,9 +65,9 @@ void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Stat
 }
 
 void WithGpuRanks(const GpuWorld& world, const std::function<void(GpuRank&)>& body) {
-  ConnectGpuRanks(world, [&](int, StatusOr<Communicator> comm, const NcclDevice& device) {
-    ASSERT_TRUE(comm.ok()) << comm.status();
-    GpuRank rank(*std::move(comm), device.context);
+  ConnectGpuRanks(world, [&](GpuConnection connection) {
+    ASSERT_TRUE(connection.comm.ok()) << connection.comm.status();
+    GpuRank rank(*std::move(connection.comm), connection.fabric, connection.device.context);
     body(rank);
   });
 }

@@ -12,6 +12,7 @@
 
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/nccl/nccl_group.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/device/cuda/event.h"
@@ -23,8 +24,9 @@ namespace ddprun {
 // A rank with a stream and memory of its GPU.
 class GpuRank {
  public:
-  GpuRank(Communicator comm, std::shared_ptr<const CudaContext> context)
+  GpuRank(Communicator comm, std::shared_ptr<Fabric> fabric, std::shared_ptr<const CudaContext> context)
       : comm(std::move(comm)),
+        fabric(std::move(fabric)),
         context_(std::move(context)),
         stream_(*CudaStream::Create(context_)),
         another_stream_(*CudaStream::Create(context_)),
@@ -78,7 +80,11 @@ class GpuRank {
     return values;
   }
 
+  // The context of the GPU.
+  [[nodiscard]] const std::shared_ptr<const CudaContext>& context() const { return context_; }
+
   Communicator comm;
+  const std::shared_ptr<Fabric> fabric;  // of `comm`
 
  private:
   const std::shared_ptr<const CudaContext> context_;
@@ -93,9 +99,16 @@ struct GpuWorld {
   int size = 1;
   int num_nodes = 1;  // of equal sizes
   Duration timeout = seconds(60);
+  int round = 7;
 };
 
-using GpuConnected = std::function<void(int rank, StatusOr<Communicator> comm, const NcclDevice& device)>;
+struct GpuConnection {
+  int rank = 0;
+  StatusOr<Communicator> comm;
+  std::shared_ptr<Fabric> fabric;
+  NcclDevice device;
+};
+using GpuConnected = std::function<void(GpuConnection connection)>;
 
 // Calls `body` on a thread for each rank, and returns when all have returned. `fault`: why rank 0 has no GPU. The environment
 // of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU. Skips the

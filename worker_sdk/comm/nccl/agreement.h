@@ -1,0 +1,28 @@
+// Exchanges of small values among the ranks of a group, before operations on GPUs are possible or while they are not.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddprun/status.h"
+#include "ddprun/tensor.h"
+#include "ddprun/time.h"
+#include "worker_sdk/comm/call.h"
+#include "worker_sdk/comm/host/host_group.h"
+
+namespace ddprun {
+
+// Collective. `mine` of each rank, by rank.
+template <typename T>
+StatusOr<std::vector<T>> Gather(HostGroupInterface& host, const T& mine, TimePoint deadline) {
+  std::vector<T> all(host.size());
+  const internal::Call call{
+      .kind = internal::OpKind::kAllGather, .dtype = DType::kUInt8, .num_bytes = sizeof(mine)};
+  DDPRUN_RETURN_IF_ERROR(host.Start(call, &mine, all.data())->Wait(deadline));
+  return all;
+}
+
+// Collective. OK if `mine` is OK on all ranks; otherwise the error of the first rank that has one, with its number.
+Status Agree(HostGroupInterface& host, const Status& mine, TimePoint deadline);
+
+}  // namespace ddprun
