@@ -11,13 +11,18 @@
 namespace ddprun::stand_in {
 namespace {
 
-int64_t Number(const char* name, int64_t otherwise) {
+std::string Text(const char* name) {
   const char* text = std::getenv((std::string("DDPRUN_STAND_IN_") + name).c_str());
-  if (text == nullptr || *text == '\0') return otherwise;
+  return text == nullptr ? "" : text;
+}
+
+int64_t Number(const char* name, int64_t otherwise) {
+  const std::string text = Text(name);
+  if (text.empty()) return otherwise;
   char* end = nullptr;
-  const int64_t value = std::strtoll(text, &end, 10);
+  const int64_t value = std::strtoll(text.c_str(), &end, 10);
   if (*end != '\0') {
-    std::fprintf(stderr, "GPU stand-in: DDPRUN_STAND_IN_%s=%s is not a number\n", name, text);
+    std::fprintf(stderr, "GPU stand-in: DDPRUN_STAND_IN_%s=%s is not a number\n", name, text.c_str());
     std::abort();
   }
   return value;
@@ -44,12 +49,18 @@ Settings Read() {
   s.lost_error = static_cast<int>(Number("LOST_ERROR", defaults.lost_error));
   s.no_memory_at = Number("NO_MEMORY_AT", -1);
   s.context_errors = Number("CONTEXT_ERRORS", 0) != 0;
+  s.free_waits = Number("FREE_WAITS", 1) != 0;
+  s.retain_error = static_cast<int>(Number("RETAIN_ERROR", 0));
   s.print_leaks = Number("PRINT_LEAKS", 0) != 0;
   s.nccl_version = static_cast<int>(Number("NCCL_VERSION", 0));
   s.tree_sums = Number("TREE_SUMS", 0) != 0;
   s.silent_deaths = Number("SILENT_DEATHS", 0) != 0;
   s.max_error_delay_ms = static_cast<int>(Number("ERROR_DELAY_MS", defaults.max_error_delay_ms));
   s.cublas_version = static_cast<int>(Number("CUBLAS_VERSION", 0));
+  s.hang = Text("HANG");
+  s.hang_ms = Number("HANG_MS", defaults.hang_ms);
+  s.fail = Text("FAIL");
+  s.fail_with = static_cast<int>(Number("FAIL_WITH", defaults.fail_with));
   return s;
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace ddprun::stand_in {
 
@@ -19,6 +21,8 @@ struct Settings {
   int64_t no_memory_at = -1;              // the allocation with this number fails; -1: none
   // A call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort.
   bool context_errors = false;
+  bool free_waits = true;  // freeing memory waits for all work of the device
+  int retain_error = 0;      // of cuDevicePrimaryCtxRetain
   bool print_leaks = false;  // objects that are left at exit are printed, and the process does not abort
 
   int nccl_version = 0;          // 0: that of nccl.h
@@ -27,6 +31,16 @@ struct Settings {
   int max_error_delay_ms = 200;  // of an asynchronous error
 
   int cublas_version = 0;  // major; 0: that of cublas_api.h
+  // The function of NCCL with this name hangs for so long, or for ever if that is negative: it blocks if it is one that may
+  // block, otherwise it stays in progress.
+  std::string hang;
+  int64_t hang_ms = -1;
+  // The function of NCCL with this name does nothing, and returns this result.
+  std::string fail;
+  int fail_with = 2;  // ncclSystemError
+
+  bool Hangs(std::string_view call) const { return hang == call; }
+  bool Fails(std::string_view call) const { return fail == call; }
 };
 
 // Reads the environment at the first call.

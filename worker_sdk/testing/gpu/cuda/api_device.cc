@@ -102,6 +102,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (const CUresult error = EnterDevice(__func__, device)) return error;
+  if (TheSettings().retain_error != 0) return static_cast<CUresult>(TheSettings().retain_error);
   Context& primary = State::Get().context(device);
   if (primary.lost()) return primary.error();
   ++primary.retained();

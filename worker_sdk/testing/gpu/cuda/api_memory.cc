@@ -66,7 +66,9 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t size) {
 CUresult cuMemFree(CUdeviceptr address) {
   State& state = State::Get();
   if (const CUresult error = state.Enter(__func__)) return error;
-  if (address != 0) state.memory().Free(__func__, state.Current()->device(), address);
+  if (address == 0) return CUDA_SUCCESS;
+  state.memory().Free(__func__, state.Current()->device(), address);
+  state.AwaitDevice();
   return CUDA_SUCCESS;
 }
 
@@ -92,10 +94,13 @@ CUresult cuMemHostAlloc(void** address, size_t size, unsigned int) {
 CUresult cuMemFreeHost(void* address) {
   State& state = State::Get();
   if (const CUresult error = state.Enter(__func__)) return error;
-  std::lock_guard lock(state.mutex());
-  if (state.pinned.Find(address) == nullptr) Misuse(__func__, ": ", address, " is not pinned memory");
-  state.pinned.Erase(address);
-  std::free(address);
+  {
+    std::lock_guard lock(state.mutex());
+    if (state.pinned.Find(address) == nullptr) Misuse(__func__, ": ", address, " is not pinned memory");
+    state.pinned.Erase(address);
+    std::free(address);
+  }
+  state.AwaitDevice();
   return CUDA_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include "worker_sdk/testing/gpu/misuse.h"
 
@@ -134,6 +135,18 @@ void State::CheckEmpty(const char* call, Context& context) {
   Misuse(call, ": the context still has objects: streams: ", left.streams, ", events: ", left.events,
          ", allocations: ", left.allocations, ", pinned: ", left.pinned, ", modules: ", left.modules,
          ", communicators: ", left.communicators, ", handles: ", left.handles);
+}
+
+void State::AwaitDevice() {
+  if (!TheSettings().free_waits) return;
+  std::vector<std::shared_ptr<Stream>> of_device;
+  {
+    std::lock_guard lock(mutex_);
+    streams.ForEach([&](const std::shared_ptr<Stream>& stream) {
+      if (&stream->context() == Current()) of_device.push_back(stream);
+    });
+  }
+  for (const std::shared_ptr<Stream>& stream : of_device) stream->AwaitQueued();
 }
 
 int State::CurrentDevice() { return Current() == nullptr ? -1 : Current()->device(); }

@@ -69,6 +69,10 @@ class Table {
     return *std::prev(after);
   }
   void Erase(Handle handle) { objects_.erase(handle); }
+  template <typename Function>
+  void ForEach(Function function) const {
+    for (const auto& [handle, object] : objects_) function(object);
+  }
   template <typename Fits>
   int Count(Fits fits) const {
     int count = 0;
@@ -111,6 +115,8 @@ class State final : public Driver {
   std::shared_ptr<Stream> StreamOfCurrent(const char* call, CUstream handle);
 
   StandInCounts Count();
+  // Waits for the work that is queued now in the streams of the current context.
+  void AwaitDevice();
 
   DeviceMemory& memory() { return memory_; }
   // Guards the tables.

@@ -30,6 +30,7 @@ void Stream::Add(const char* call, Task task) {
   std::lock_guard lock(mutex_);
   if (closed_) Misuse(call, ": the stream was destroyed before the work was queued");
   queue_.push_back(std::move(task));
+  ++num_queued_;
   changed_.notify_all();
 }
 
@@ -41,6 +42,11 @@ bool Stream::IsIdle() {
 void Stream::Synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+}
+
+void Stream::AwaitQueued() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this, until = num_queued_] { return num_done_ >= until; });
 }
 
 void Stream::Close() {
@@ -64,6 +70,7 @@ void Stream::Run(uint64_t number) {
     task.work = nullptr;  // releases memory before the next task, which may be the mark of an event
     lock.lock();
     busy_ = false;
+    ++num_done_;
     changed_.notify_all();
   }
 }

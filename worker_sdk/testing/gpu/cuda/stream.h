@@ -31,6 +31,8 @@ class Stream final : public WorkQueue {
 
   bool IsIdle();
   void Synchronize();
+  // Waits for the work that is queued now.
+  void AwaitQueued();
   // The queue is still executed, but nothing may be added.
   void Close();
 
@@ -48,6 +50,7 @@ class Stream final : public WorkQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> queue_;
+  uint64_t num_queued_ = 0, num_done_ = 0;
   bool busy_ = false;  // a task is being executed
   bool closed_ = false;
 };

@@ -13,6 +13,7 @@
 
 using ddprun::stand_in::BytesIn;
 using ddprun::stand_in::BytesOut;
+using ddprun::stand_in::Cancel;
 using ddprun::stand_in::CanReduce;
 using ddprun::stand_in::Communicator;
 using ddprun::stand_in::Communicators;
@@ -31,9 +32,21 @@ using ddprun::stand_in::WorkQueue;
 
 namespace {
 
+// What a call does before all else. ncclSuccess: it goes on.
+ncclResult_t Enter(const char* call) {
+  return TheSettings().Fails(call) ? static_cast<ncclResult_t>(TheSettings().fail_with) : ncclSuccess;
+}
+
+// Of a call that may block.
+void HangIn(const char* call) {
+  static const Cancel never;
+  if (TheSettings().Hangs(call)) never.Wait(TheSettings().hang_ms);
+}
+
 // Adds the operation to the group of the thread; outside of a group, starts it.
 ncclResult_t Start(Operation operation, const void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
   const char* const call = operation.call;
+  if (const ncclResult_t error = Enter(call)) return error;
   std::shared_ptr<Communicator> communicator = Communicators::Get().Find(call, comm);
   std::shared_ptr<WorkQueue> queue;
   {
@@ -68,6 +81,7 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const ncclResult_t error = Enter(__func__)) return error;
   static_assert(sizeof(UniqueId) <= sizeof(ncclUniqueId));
   const UniqueId made = StartRendezvous();
   *id = {};
@@ -77,6 +91,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
+  if (const ncclResult_t error = Enter(__func__)) return error;
   const int device = TheDriver().CurrentDevice();
   if (device < 0) Misuse(__func__, ": the thread has no current context");
   UniqueId rendezvous;
@@ -95,6 +110,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (const ncclResult_t error = Enter(__func__)) return error;
   const auto communicator = Communicators::Get().Find(__func__, comm);
   const Communicator::Call scope(*communicator, __func__);
   communicator->StartFinalize(__func__);
@@ -102,6 +118,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  HangIn(__func__);
   const auto communicator = Communicators::Get().Find(__func__, comm);
   const Communicator::Call scope(*communicator, __func__);
   communicator->Destroy(__func__);
@@ -110,6 +127,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  HangIn(__func__);
   const auto communicator = Communicators::Get().Find(__func__, comm);
   communicator->Abort(__func__);
   Communicators::Get().Remove(comm);

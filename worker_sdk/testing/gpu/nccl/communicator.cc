@@ -50,6 +50,12 @@ Communicator::Call::~Call() {
 void Communicator::Post(const char* call, Job job) {
   std::lock_guard lock(mutex_);
   if (aborted_) return;
+  if (TheSettings().Hangs(call)) {
+    job = [this, job = std::move(job)] {
+      cancel_.Wait(TheSettings().hang_ms);
+      return !cancel_.fired() && job();
+    };
+  }
   jobs_.push_back(std::move(job));
   ++pending_;
   if (!blocking_) in_progress_ = call;

@@ -49,9 +49,15 @@ void Group::Add(std::shared_ptr<Communicator> communicator, std::shared_ptr<Work
   entry.operations.push_back(std::move(operation));
 }
 
+bool Group::NonBlocking() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& e) { return !e.communicator->blocking(); });
+}
+
 ncclResult_t Group::End(const char* call) {
   if (depth_ == 0) Misuse(call, ": without ncclGroupStart");
-  if (--depth_ > 0) return ncclSuccess;
+  // NCCL returns the state of the communicator, which another thread of it may change.
+  if (--depth_ > 0) return NonBlocking() && ++calls_ % 3 == 0 ? ncclInProgress : ncclSuccess;
   std::vector<std::shared_ptr<Communicator>> used = std::exchange(created_, {});
   std::vector<std::pair<Communicator*, std::vector<Launch>>> launches;
   for (Entry& entry : std::exchange(entries_, {})) {

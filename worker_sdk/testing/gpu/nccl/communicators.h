@@ -48,7 +48,10 @@ class Group {
     std::vector<Operation> operations;
   };
 
+  bool NonBlocking() const;  // whether a communicator of the group is
+
   int depth_ = 0;
+  unsigned calls_ = 0;          // within groups
   std::vector<Entry> entries_;  // one for each pair of a communicator and a stream
   std::vector<std::shared_ptr<Communicator>> created_;
 };

@@ -26,6 +26,11 @@ inline ncclResult_t Await(ncclComm_t comm) {
   return result;
 }
 
+// What calls within a group return.
+inline void ExpectAccepted(ncclResult_t result) {
+  EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress) << result;
+}
+
 inline ncclConfig_t NonBlocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;

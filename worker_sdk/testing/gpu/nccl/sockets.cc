@@ -55,8 +55,9 @@ void Cancel::Fire() {
   eventfd_write(event_.get(), 1);
 }
 
-void Cancel::Wait() const {
-  while (!fired()) WaitFor(fd(), POLLIN, *this);
+void Cancel::Wait(int64_t ms) const {
+  pollfd polled{fd(), POLLIN, 0};
+  while (!fired() && poll(&polled, 1, static_cast<int>(ms)) < 0) DDPRUN_CHECK(errno == EINTR, errno);
 }
 
 Address LocalAddress() {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "os/descriptor.h"
 
@@ -20,7 +21,8 @@ class Cancel {
   bool fired() const { return fired_.load(); }
   // Readable once Fire() was called.
   int fd() const { return event_.get(); }
-  void Wait() const;
+  // For at most `ms`; for ever if that is negative.
+  void Wait(int64_t ms = -1) const;
 
  private:
   UniqueFd event_;
