@@ -45,7 +45,8 @@ internal::ContextState::ContextState(WorkerEnv environment)
     : env(std::move(environment)),
       store(std::make_unique<C10dStore>(env.master_addr, env.master_port,
                                         StrCat("ddprun/", env.round.value(), "/"), kStoreConnectTimeout)),
-      reporter(env) {}
+      agent(env.agent_socket),
+      reporter(env, &agent) {}
 internal::ContextState::~ContextState() = default;
 
 StatusOr<Context> Context::FromEnvironment() {

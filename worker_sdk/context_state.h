@@ -5,6 +5,7 @@
 
 #include "base/worker_env.h"
 #include "ddprun/context.h"
+#include "worker_sdk/agent_channel.h"
 #include "worker_sdk/recover/state_history.h"
 #include "worker_sdk/reporter.h"
 #include "worker_sdk/store/store.h"
@@ -21,6 +22,7 @@ struct ContextState {
   // after 60 s.
   //   Threads: any.
   const std::unique_ptr<Store> store;
+  AgentChannel agent;
   Reporter reporter;
   int num_communicators = 0;  // calls of Connect
   StateHistory history;

@@ -6,22 +6,24 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include "base/worker_env.h"
 #include "base/worker_message.h"
+#include "worker_sdk/agent_channel.h"
 
 namespace ddprun {
 
-// Sends one packet per call to the agent's socket, env.agent_socket; sends nothing if the name is empty. Best
-// effort: never blocks and never fails training. Reports are dropped while the socket is full. Without a
-// connection, each call tries to connect.
-//   Threads: one caller at a time.
+// Sends one packet per call to the agent. Best effort: never blocks and never fails training. Reports are dropped while the
+// socket is full.
+//   Threads: one caller at a time, which sends on the channel; Deliver: any.
+//   Owns:    none of the arguments.
 class Reporter {
  public:
-  explicit Reporter(const WorkerEnv& env);
-  ~Reporter();
+  // `env` is read in each call, because rank and round may change between calls.
+  Reporter(const WorkerEnv& env, AgentChannel* channel) : env_(env), channel_(channel) {}
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
 
@@ -37,23 +39,30 @@ class Reporter {
   [[nodiscard]] bool snapshot_requested() const { return snapshot_requested_; }
 
   // Sends a report that a snapshot of the state after `step` updates is complete and durable. All later
-  // reports repeat this. Answers all snapshot requests received so far.
+  // reports of the round repeat this. Answers all snapshot requests received so far.
   void ReportSnapshot(int64_t step);
+
+  // The round of the environment has changed: requests and snapshots of the round before do not count.
+  void BeginRound();
+
+  // From now on another thread receives from the channel, and calls Deliver with each request.
+  void ReceiveElsewhere() { receives_ = false; }
+  void Deliver(const AgentRequest& request);
 
   // Number of reports accepted by the agent's socket. For tests and metrics.
   int64_t num_sent() const { return num_sent_; }
 
  private:
-  bool Connected();
-  void OnPacket(std::string_view packet);
   void ReceiveRequests();
 
-  const WorkerEnv env_;
-  int fd_ = -1;
+  const WorkerEnv& env_;
+  AgentChannel* const channel_;
+  bool receives_ = true;
   bool snapshot_requested_ = false;
-  bool other_version_ = false;  // the agent has another version of worker_message.h
   std::optional<int64_t> snapshot_step_;
   int64_t num_sent_ = 0;
+  std::mutex mu_;
+  std::optional<AgentRequest> newest_;  // that no Report has looked at. Guarded by mu_
 };
 
 }  // namespace ddprun

@@ -6,25 +6,34 @@
 #include <optional>
 #include <string>
 
+#include "worker_sdk/agent_channel.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/testing/fake_agent.h"
 
 namespace ddprun {
 namespace {
 
-WorkerEnv EnvOf(const FakeAgent& agent) {
+WorkerEnv Env() {
   WorkerEnv env;
   env.rank = Rank(5);
   env.local_rank = LocalRank(1);
   env.round = Round(7);
-  env.agent_socket = agent.name();
   return env;
 }
+
+// A worker's reporter, with what it borrows.
+struct OwnReporter {
+  explicit OwnReporter(const std::string& socket_name) : channel(socket_name) {}
+  WorkerEnv env = Env();
+  AgentChannel channel;
+  Reporter reporter{env, &channel};
+};
 
 TEST(ReporterTest, ReportsIdentityStepAndPhase) {
   FakeAgent agent;
   agent.Listen();
-  Reporter reporter(EnvOf(agent));
+  OwnReporter own(agent.name());
+  Reporter& reporter = own.reporter;
   reporter.Report(12, WorkerPhase::kSnapshotting, "half done");
   const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
@@ -39,14 +48,16 @@ TEST(ReporterTest, ReportsIdentityStepAndPhase) {
 }
 
 TEST(ReporterTest, SendsNothingWithoutAnAgent) {
-  Reporter reporter{WorkerEnv()};
+  OwnReporter own("");
+  Reporter& reporter = own.reporter;
   reporter.Report(1, WorkerPhase::kTraining);
   EXPECT_EQ(reporter.num_sent(), 0);
 }
 
 TEST(ReporterTest, ConnectsToAnAgentThatListensLater) {
   FakeAgent agent;
-  Reporter reporter(EnvOf(agent));
+  OwnReporter own(agent.name());
+  Reporter& reporter = own.reporter;
   reporter.Report(1, WorkerPhase::kTraining);  // refused: the agent is not listening yet
   EXPECT_EQ(reporter.num_sent(), 0);
   agent.Listen();
@@ -59,7 +70,8 @@ TEST(ReporterTest, ConnectsToAnAgentThatListensLater) {
 TEST(ReporterTest, SurvivesTheAgentsExit) {
   std::optional<FakeAgent> agent(std::in_place);
   agent->Listen();
-  Reporter reporter(EnvOf(*agent));
+  OwnReporter own(agent->name());
+  Reporter& reporter = own.reporter;
   reporter.Report(1, WorkerPhase::kTraining);
   ASSERT_TRUE(agent->Next().has_value());
   agent.reset();
@@ -71,7 +83,8 @@ TEST(ReporterTest, SurvivesTheAgentsExit) {
 TEST(ReporterTest, DropsReportsInsteadOfWaitingForASlowAgent) {
   FakeAgent agent;
   agent.Listen();
-  Reporter reporter(EnvOf(agent));
+  OwnReporter own(agent.name());
+  Reporter& reporter = own.reporter;
   constexpr int kReports = 20000;
   for (int i = 0; i < kReports; ++i) reporter.Report(i, WorkerPhase::kTraining);
   EXPECT_GT(reporter.num_sent(), 0);
@@ -87,7 +100,8 @@ TEST(ReporterTest, DropsReportsInsteadOfWaitingForASlowAgent) {
 TEST(ReporterTest, TruncatesLongMessagesBetweenCharacters) {
   FakeAgent agent;
   agent.Listen();
-  Reporter reporter(EnvOf(agent));
+  OwnReporter own(agent.name());
+  Reporter& reporter = own.reporter;
   reporter.Report(1, WorkerPhase::kTraining, StrCat(std::string(999, 'x'), "\xc3\xa9 and more"));
   const std::optional<WorkerReport> report = agent.Next();
   ASSERT_TRUE(report.has_value());
@@ -111,7 +125,8 @@ class ReporterRequestTest : public testing::Test {
     return agent_.Next().value_or(WorkerReport{});
   }
   FakeAgent agent_;
-  Reporter reporter_{EnvOf(agent_)};
+  OwnReporter own_{agent_.name()};
+  Reporter& reporter_ = own_.reporter;
 };
 
 TEST_F(ReporterRequestTest, ARequestIsPendingUntilTheSnapshotIsReported) {
@@ -174,6 +189,41 @@ TEST_F(ReporterRequestTest, IgnoresMalformedRequestsAndRequestsForOtherRounds) {
   agent_.Ask(SnapshotRequest(7));
   ReportAt(3);
   EXPECT_TRUE(reporter_.snapshot_requested()) << "valid requests are still received";
+}
+
+TEST_F(ReporterRequestTest, ARoundForgetsTheRequestsAndSnapshotsOfTheOneBefore) {
+  reporter_.ReportSnapshot(2);
+  EXPECT_EQ(agent_.Next()->snapshot_step, 2);
+  agent_.Ask(SnapshotRequest(7));
+  ReportAt(3);
+  own_.env.round = Round(8);
+  own_.env.rank = Rank(4);
+  reporter_.BeginRound();
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(7));
+  const WorkerReport report = ReportAt(3);
+  EXPECT_EQ(report.round, Round(8));
+  EXPECT_EQ(report.rank, Rank(4));
+  EXPECT_FALSE(report.snapshot_step);
+  EXPECT_FALSE(reporter_.snapshot_requested());
+  agent_.Ask(SnapshotRequest(8));
+  ReportAt(4);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+}
+
+TEST_F(ReporterRequestTest, AnotherThreadMayReceive) {
+  reporter_.ReceiveElsewhere();
+  agent_.Ask(SnapshotRequest(7));
+  ReportAt(2);
+  EXPECT_FALSE(reporter_.snapshot_requested()) << "the request is for the other thread";
+  reporter_.Deliver(SnapshotRequest(7, /*take=*/false));
+  reporter_.Deliver(SnapshotRequest(7));
+  EXPECT_FALSE(reporter_.snapshot_requested()) << "changes in Report only";
+  ReportAt(3);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+  reporter_.Deliver(SnapshotRequest(7));
+  reporter_.ReportSnapshot(3);
+  EXPECT_FALSE(reporter_.snapshot_requested());
 }
 
 // The agent of a later release that has changed the protocol.

@@ -42,32 +42,80 @@ FakeAgent::~FakeAgent() {
 
 void FakeAgent::Listen() { Require(listen(listener_, 8) == 0, "listen"); }
 
-std::optional<WorkerReport> FakeAgent::Next() {
+void FakeAgent::Receive() {
   if (connection_ < 0) connection_ = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-  char packet[4096];
-  const ssize_t n = recv(connection_, packet, sizeof(packet), MSG_DONTWAIT);
-  if (n <= 0) return std::nullopt;
-  std::optional<WorkerReport> report = DecodeWorkerReport({packet, static_cast<size_t>(n)});
-  Require(report.has_value(), "not a report");
+  char packet[kMaxWorkerMessageBytes];
+  while (connection_ >= 0) {
+    const ssize_t n = recv(connection_, packet, sizeof(packet), MSG_DONTWAIT);
+    closed_ = n == 0 || (n < 0 && errno != EAGAIN);
+    if (n <= 0) return;
+    const std::string_view bytes(packet, static_cast<size_t>(n));
+    if (const std::optional<WorkerReport> report = DecodeWorkerReport(bytes)) {
+      reports_.push_back(*report);
+    } else if (const std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(bytes)) {
+      survivals_.push_back(*survival);
+    } else {
+      Require(false, "neither a report nor a message about survival");
+    }
+  }
+}
+
+bool FakeAgent::AwaitMore(TimePoint deadline) {
+  if (closed_) return false;
+  const Duration left = deadline - std::chrono::steady_clock::now();
+  pollfd p{fd(), POLLIN, 0};
+  return poll(&p, 1, static_cast<int>(std::max<int64_t>(0, ToMillis(left)))) > 0;
+}
+
+std::optional<WorkerReport> FakeAgent::Next() {
+  Receive();
+  if (reports_.empty()) return std::nullopt;
+  const WorkerReport report = reports_.front();
+  reports_.pop_front();
   return report;
+}
+
+std::optional<WorkerSurvival> FakeAgent::NextSurvival() {
+  Receive();
+  if (survivals_.empty()) return std::nullopt;
+  const WorkerSurvival survival = survivals_.front();
+  survivals_.pop_front();
+  return survival;
 }
 
 std::optional<WorkerReport> FakeAgent::Await(const std::function<bool(const WorkerReport&)>& fits,
                                              Duration timeout) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
-  bool closed = false;
-  for (;;) {
-    if (std::optional<WorkerReport> report = Next()) {
+  while (true) {
+    while (std::optional<WorkerReport> report = Next()) {
       if (fits(*report)) return report;
-      continue;
     }
-    if (closed) return std::nullopt;
-    const Duration left = deadline - std::chrono::steady_clock::now();
-    pollfd p{connection_ >= 0 ? connection_ : listener_, POLLIN, 0};
-    const int ready = poll(&p, 1, static_cast<int>(std::max<int64_t>(0, ToMillis(left))));
-    if (ready == 0) return std::nullopt;
-    closed = (p.revents & POLLHUP) != 0;  // reports may still be in the socket
+    if (!AwaitMore(deadline)) return std::nullopt;
   }
+}
+
+std::optional<WorkerSurvival> FakeAgent::AwaitSurvival(SurvivalState state, Duration timeout) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    while (std::optional<WorkerSurvival> survival = NextSurvival()) {
+      if (survival->state == state) return survival;
+    }
+    if (!AwaitMore(deadline)) return std::nullopt;
+  }
+}
+
+bool FakeAgent::AwaitClose(Duration timeout) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  do {
+    Receive();
+  } while (AwaitMore(deadline));
+  return closed_;
+}
+
+void FakeAgent::HangUp() {
+  if (connection_ >= 0) close(connection_);
+  connection_ = -1;
+  closed_ = false;
 }
 
 void FakeAgent::Ask(const AgentRequest& request) { Say(Encode(request)); }
