@@ -9,7 +9,7 @@
 
 #include "base/worker_message.h"
 #include "ddprun/status.h"
-#include "worker_sdk/comm/host/host_communicator.h"
+#include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/host_group.h"
 #include "worker_sdk/comm/nccl/nccl_group.h"
 #include "worker_sdk/context_state.h"
@@ -17,6 +17,8 @@
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/store/c10d_store.h"
 #include "worker_sdk/store/tcp_dial.h"
+#include "worker_sdk/survivor/round_connections.h"
+#include "worker_sdk/survivor/survivor.h"
 
 namespace ddprun {
 namespace {
@@ -39,15 +41,37 @@ class CommunicatorStore : public Store {
   const std::string prefix_;
 };
 
+std::unique_ptr<Store> MakeStore(const WorkerEnv& env) {
+  return std::make_unique<C10dStore>(env.master_addr, env.master_port,
+                                     StrCat("ddprun/", env.round.value(), "/"), kStoreConnectTimeout);
+}
+
 }  // namespace
 
 internal::ContextState::ContextState(WorkerEnv environment)
     : env(std::move(environment)),
-      store(std::make_unique<C10dStore>(env.master_addr, env.master_port,
-                                        StrCat("ddprun/", env.round.value(), "/"), kStoreConnectTimeout)),
+      connections(std::make_shared<RoundConnections>(MakeStore(env))),
       agent(env.agent_socket),
       reporter(env, &agent) {}
 internal::ContextState::~ContextState() = default;
+
+void internal::ContextState::BeginRound(const RoundOffer& offer) {
+  env.round = offer.round;
+  env.rank = offer.rank;
+  env.group_rank = offer.group_rank;
+  env.world_size = offer.world_size;
+  env.group_world_size = offer.group_world_size;
+  env.role_rank = offer.role_rank;
+  env.role_world_size = offer.role_world_size;
+  env.restart_count = offer.restart_count;
+  env.master_addr = offer.master_addr;
+  env.master_port = offer.master_port;
+  env.node_addr = offer.node_addr;
+  env.lease = offer.lease;
+  connections = std::make_shared<RoundConnections>(MakeStore(env));
+  num_communicators = 0;
+  reporter.BeginRound();
+}
 
 StatusOr<Context> Context::FromEnvironment() {
   std::string error;
@@ -82,7 +106,8 @@ StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
         StrCat("ConnectOptions::device has the unknown type ", static_cast<int>(connect.device.type)));
   }
   const WorkerEnv& env = state_->env;
-  CommunicatorStore store(state_->store.get(), state_->num_communicators++);  // even if this call fails
+  CommunicatorStore store(&state_->store(), state_->num_communicators++);  // even if this call fails
+  const std::shared_ptr<Fabric> fabric = state_->connections->NewFabric();
   HostCommunicatorOptions options{
       .rank = env.rank,
       .world_size = env.world_size,
@@ -103,12 +128,42 @@ StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
     const TimePoint deadline = DeadlineAfter(connect.setup_timeout);
     DDPRUN_ASSIGN_OR_RETURN(options.address, LocalAddressTowards(env.master_addr, deadline), "MASTER_ADDR");
   }
-  if (connect.device.type == DeviceType::kHost) return CreateHostCommunicator(options, &store);
+  const bool on_host = connect.device.type == DeviceType::kHost;
   const StatusOr<NcclDevice> device =
-      OpenNcclDevice(connect.device, static_cast<int>(env.local_rank.value()));
-  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroupInterface> host, CreateHostGroup(options, &store));
+      on_host ? StatusOr<NcclDevice>(UnimplementedError("no GPU was requested"))
+              : OpenNcclDevice(connect.device, static_cast<int>(env.local_rank.value()));
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroupInterface> host, CreateHostGroup(options, &store, fabric));
+  if (on_host) return Communicator(std::move(host));
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> group, CreateNcclGroup(std::move(host), device));
   return Communicator(std::move(group));
+}
+
+void Context::Survive() {
+  internal::ContextState* const state = state_.get();
+  if (state->survivor || state->env.agent_socket.empty()) return;
+  state->reporter.ReceiveElsewhere();
+  state->survivor.emplace(
+      &state->agent, state->env,
+      SurvivorHooks{.end_round = [state](const Status& why) { state->connections->End(why); },
+                    .on_request = [state](const AgentRequest& request) { state->reporter.Deliver(request); },
+                    .left = [state](Round round) { state->history.Leave(round.value()); },
+                    .begin = [state](const RoundOffer& offer) { state->BeginRound(offer); }});
+}
+
+bool Context::MayContinue(const Status& why) const {
+  return state_->survivor && state_->survivor->WhyNot(why).ok();
+}
+
+StatusOr<Communicator> Context::NextRound(const Status& why, const ConnectOptions& options) {
+  if (!state_->survivor) {
+    return FailedPreconditionError(
+        "next round: this process does not survive its round: Survive() was not called, or no agent has "
+        "started it");
+  }
+  DDPRUN_RETURN_IF_ERROR(state_->survivor->Leave(why), "next round");
+  state_->connections->Retire(why);  // the round has ended: its error is not this one
+  DDPRUN_RETURN_IF_ERROR(state_->survivor->AwaitRound(), "next round");
+  return Connect(options);
 }
 
 void Context::Report(int64_t step, Phase phase, std::string_view text) {

@@ -31,7 +31,7 @@ TEST(ContextTest, WithoutALauncherTheWorldSizeIsOne) {
   std::vector<float> values = {1, 2};
   const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   EXPECT_EQ(comm->AllReduce(View(values), ReduceOp::kSum).Wait(deadline), OkStatus());
-  EXPECT_EQ(internal::ContextState::Of(*context).store->Set("key", "value").code(),
+  EXPECT_EQ(internal::ContextState::Of(*context).store().Set("key", "value").code(),
             StatusCode::kFailedPrecondition);
 }
 

@@ -81,6 +81,24 @@ class DDPRUN_EXPORT Context {
   //           kUnavailable: a rank died during setup, or the store is not reachable.
   StatusOr<Communicator> Connect(const ConnectOptions& options = {});
 
+  // Asks the agent to let this process live when its round ends; see NextRound. Call it once, before Connect(). Without an agent
+  // that agrees (torchrun, an older release) it has no effect. The consent ends with the process, also if it calls exec. A
+  // program that calls this must call NextRound or exit when an operation fails: the agent waits for it, and kills it at last.
+  void Survive();
+  // Whether NextRound(why) can help: the agent has agreed, it has not said that no round follows, and `why` is kUnavailable,
+  // kAborted or kDeadlineExceeded. If not, return `why` and exit with an error, as without Survive().
+  [[nodiscard]] bool MayContinue(const Status& why) const;
+  // Ends the round on all ranks because of `why`, waits for the next round, and connects. rank(), world_size() and so on then
+  // describe the new round; the environment variables still describe the first one. local_rank() does not change. Recover
+  // (recover.h) brings all ranks of the new round to the same step.
+  //   Before:  every communicator of the round fails with kAborted, its operations end, its threads are joined. Handles stay
+  //            valid; their operations fail. This rank's part of a Buffer stays, as memory that only this process uses.
+  //   Blocks:  until the agent offers a round, without a limit of its own. The agent ends processes that wait in vain.
+  //   Errors:  kFailedPrecondition: no round follows, or MayContinue(why) is false, and nothing has changed; those of Connect,
+  //            after which the new round counts: MayContinue says whether another one can help.
+  //   Threads: the caller of Connect, while no other thread is in FinishTogether.
+  StatusOr<Communicator> NextRound(const Status& why, const ConnectOptions& options = {});
+
   // Reports this worker's progress to its agent, which uses the reports to detect hangs; then receives the agent's
   // requests. Best effort: never blocks, and does nothing without an agent. Call it once per step.
   //   step: number of optimizer updates completed.

@@ -1,5 +1,5 @@
-// Goes on with the memory of the ranks that have survived the end of a round. See DataParallelOptions::atomic_steps. No
-// function lets a process survive a round yet, so that all ranks are joiners without state.
+// Goes on with the memory of the ranks that have survived the end of a round. See Context::Survive,
+// DataParallelOptions::atomic_steps, and the chapter "In-place recovery" of docs/sdk.md, which has a training loop.
 #pragma once
 
 #include <cstdint>

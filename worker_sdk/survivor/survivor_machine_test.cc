@@ -210,31 +210,34 @@ class Exploration {
 
   void Explore(int depth) {
     if (depth == 0) return;
-    std::vector<Machine::Event> events = {AgentRequest{.round = Round(7)},
-                                          Agrees(7),
-                                          Agrees(8),
-                                          Over(7),
-                                          Over(8),
-                                          Offer(7),
-                                          Offer(8),
-                                          Offer(9),
-                                          NoneFollows(8),
-                                          Over(9),
-                                          Machine::ConnectionLost{}};
-    if (leaving_) events.push_back(Machine::CallerWaits{});
-    if (!leaving_ && machine_.WhyNot(kGone).ok()) events.push_back(Machine::CallerLeaves{kGone});
-    for (const Machine::Event& event : events) {
-      Exploration next = *this;
-      next.Step(event);
-      if (testing::Test::HasFailure()) return;
-      next.Explore(depth - 1);
-      num_connects += next.num_connects - num_connects;
-    }
+    static const std::vector<Machine::Event> kOfTheAgent = {AgentRequest{.round = Round(7)},
+                                                            Agrees(7),
+                                                            Agrees(8),
+                                                            Over(7),
+                                                            Over(8),
+                                                            Over(9),
+                                                            NoneFollows(8),
+                                                            Offer(7),
+                                                            Offer(8),
+                                                            Offer(9),
+                                                            Machine::ConnectionLost{}};
+    static const Machine::Event kWaits = Machine::CallerWaits{}, kLeaves = Machine::CallerLeaves{kGone};
+    for (const Machine::Event& event : kOfTheAgent) Try(event, depth);
+    if (leaving_) Try(kWaits, depth);
+    if (!leaving_ && machine_.WhyNot(kGone).ok()) Try(kLeaves, depth);
   }
 
   int64_t num_connects = 0;
 
  private:
+  void Try(const Machine::Event& event, int depth) {
+    if (testing::Test::HasFailure()) return;
+    Exploration next = *this;
+    next.Step(event);
+    next.Explore(depth - 1);
+    num_connects = next.num_connects;
+  }
+
   void Step(const Machine::Event& event) {
     trace_ += StrCat(" ", event.index());
     SCOPED_TRACE(trace_);
