@@ -133,6 +133,9 @@ StatusOr<Communicator> Context::Connect(const ConnectOptions& connect) {
       on_host ? StatusOr<NcclDevice>(UnimplementedError("no GPU was requested"))
               : OpenNcclDevice(connect.device, static_cast<int>(env.local_rank.value()));
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<HostGroupInterface> host, CreateHostGroup(options, &store, fabric));
+  if (on_host && state_->wrap_group_for_test) {
+    return Communicator(state_->wrap_group_for_test(std::move(host)));
+  }
   if (on_host) return Communicator(std::move(host));
   DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> group, CreateNcclGroup(std::move(host), device));
   return Communicator(std::move(group));

@@ -1,6 +1,7 @@
 // What is behind a Context, for the parts of the SDK that are not public.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -34,6 +35,8 @@ struct ContextState {
   AgentChannel agent;
   Reporter reporter;
   StateHistory history;
+  // What Connect returns instead of a group of the host.
+  std::function<std::shared_ptr<Group>(std::shared_ptr<Group>)> wrap_group_for_test;
   std::optional<Survivor> survivor;  // from Survive() on. The last member, because its thread uses the others
 };
 

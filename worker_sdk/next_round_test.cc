@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -147,6 +148,7 @@ TEST_F(NextRoundTest, WithoutAnAgentThatAgreesSurviveHasNoEffect) {
 
 TEST_F(NextRoundTest, TheRanksOfARoundMeetAgain) {
   Start(3);
+  std::latch all_have_the_sum(3);
   RunAll(
       [&](Context& context) {
         const int first = context.rank();
@@ -159,7 +161,8 @@ TEST_F(NextRoundTest, TheRanksOfARoundMeetAgain) {
         auto* const mine = static_cast<float*>(buffer->tensor().data);
         mine[7] = static_cast<float>(first);
         context.ReportSnapshot(5);
-        ASSERT_EQ(SumOfRanks(*world), 3);
+        EXPECT_EQ(SumOfRanks(*world), 3);
+        all_have_the_sum.arrive_and_wait();
         // One rank ends the round, the others learn of it in an operation.
         Status why = AbortedError("rank 1 has had enough");
         if (first != 1) why = world->Barrier().Wait();
@@ -211,9 +214,11 @@ TEST_F(NextRoundTest, TheRanksOfARoundMeetAgain) {
 TEST_F(NextRoundTest, TheWorldMayShrink) {
   Start(3);
   Event parked;
+  std::latch all_are_connected(3);
   RunAll(
       [&](Context& context) {
         StatusOr<Communicator> world = context.Connect();
+        all_are_connected.arrive_and_wait();
         ASSERT_TRUE(world.ok()) << world.status();
         if (context.rank() == 0) {
           world->Abort("test");
@@ -240,6 +245,7 @@ TEST_F(NextRoundTest, TheRanksOfANodeMeetAgain) {
     workers_.push_back(std::make_unique<Worker>(r, 2, store_, Nodes::kOne));
     workers_.back()->Survive();
   }
+  std::latch all_have_the_sum(2);
   RunAll(
       [&](Context& context) {
         StatusOr<Communicator> world = context.Connect();
@@ -248,7 +254,8 @@ TEST_F(NextRoundTest, TheRanksOfANodeMeetAgain) {
         ASSERT_TRUE(buffer.ok()) << buffer.status();
         auto* const mine = static_cast<float*>(buffer->tensor().data);
         mine[7] = 3;
-        ASSERT_EQ(SumOfRanks(*world), 1);
+        EXPECT_EQ(SumOfRanks(*world), 1);
+        all_have_the_sum.arrive_and_wait();
         world->Abort("test");
         const StatusOr<Communicator> next = context.NextRound(world->status());
         ASSERT_TRUE(next.ok()) << next.status();

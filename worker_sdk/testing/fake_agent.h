@@ -42,7 +42,7 @@ class FakeAgent {
   // Sends a request to the worker. REQUIRES: a message was received.
   void Ask(const AgentRequest& request);
   void Offer(const RoundOffer& offer) { Say(Encode(offer)); }
-  // Sends raw bytes. REQUIRES: a message was received.
+  // Sends raw bytes, which are lost if the worker has closed the connection. REQUIRES: a message was received.
   void Say(std::string_view packet);
 
   // Closes the connection. The next one is accepted when a message is received.
