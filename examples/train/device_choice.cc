@@ -115,10 +115,9 @@ StatusOr<DeviceChoice> ChooseDevice(std::span<const RankGpu> ranks) {
   return DeviceChoice{.reason = std::move(reason)};
 }
 
-StatusOr<Communicator> ConnectOnDevice(Context& context, const std::string& flag, Duration stall_limit,
-                                       std::ostream& out) {
+StatusOr<Communicator> ConnectOnDevice(Context& context, Communicator host, const std::string& flag,
+                                       Duration stall_limit, std::ostream& out) {
   const RankGpu mine = FindGpu(flag, context.local_rank());
-  DDPRUN_ASSIGN_OR_RETURN(Communicator host, context.Connect());
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<RankGpu> ranks, Exchange(host, mine, stall_limit));
   DDPRUN_ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevice(ranks));
   const bool is_cuda = choice.type == DeviceType::kCuda;

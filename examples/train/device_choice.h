@@ -36,12 +36,13 @@ struct DeviceChoice {
 //           message names the first such rank and what is missing.
 StatusOr<DeviceChoice> ChooseDevice(std::span<const RankGpu> ranks);
 
-// Collective. Connects all ranks of the round, on the device that they agree on. Rank 0 prints that device.
+// Collective. Returns a communicator of all ranks of the round on the device that they agree on: `host`, which connects them,
+// or another one. Rank 0 prints that device.
 //   flag:        --device.
 //   stall_limit: how long to wait for the other ranks.
 //   out:         of rank 0.
 //   Errors:      those of ChooseDevice, on all ranks; those of Context::Connect and Work::Wait.
-StatusOr<Communicator> ConnectOnDevice(Context& context, const std::string& flag, Duration stall_limit,
-                                       std::ostream& out);
+StatusOr<Communicator> ConnectOnDevice(Context& context, Communicator host, const std::string& flag,
+                                       Duration stall_limit, std::ostream& out);
 
 }  // namespace ddprun::train

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <utility>
 
 #include "examples/train/make_optimizer.h"
@@ -55,6 +56,12 @@ class HostReplica final : public Replica {
   Status ToHost() override { return OkStatus(); }
   Status ToDevice() override { return OkStatus(); }
   void AddOptimizerStateTo(Snapshot* snapshot) override { AddOptimizerState(*optimizer_, snapshot); }
+  void ClearOptimizerState() override {
+    for (const StateTensor& tensor : optimizer_->state()) {
+      std::memset(tensor.values.data, 0,
+                  static_cast<size_t>(tensor.values.count * SizeOf(tensor.values.dtype)));
+    }
+  }
   Status LoadOptimizerStateFrom(const Snapshot& snapshot) override {
     return LoadOptimizerState(snapshot, optimizer_.get());
   }

@@ -74,6 +74,10 @@ po::options_description Flags(Options& o) {
        "type in which workers exchange gradients: none (float32), bf16 or fp16. The others send half the "
        "bytes and round each gradient before and after the sum, so that results also depend on the number of "
        "workers")  //
+      ("in-place", po::bool_switch(&o.in_place),
+       "workers that are not lost keep their process and memory when a round ends; new ones get the state "
+       "from one of them, and "
+       "no snapshot is read unless all workers were lost. Needs ddprun. Results are bit-identical")  //
       ("stall-timeout", Value(o.stall_timeout_s, "SECONDS"),
        "how long workers wait for a worker that makes no progress in a step or with a snapshot");
   files.add_options()  //

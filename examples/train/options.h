@@ -27,7 +27,8 @@ struct Options {
   double bucket_mb = 0;  // MiB; 0: planned
   bool no_overlap = false;
   std::string compression = "none";  // or "bf16", "fp16": the type in which workers exchange gradients
-  int64_t stall_timeout_s = 300;     // the round ends if a worker makes no progress for this long
+  bool in_place = false;
+  int64_t stall_timeout_s = 300;  // the round ends if a worker makes no progress for this long
 
   std::string snapshot_dir;  // empty: no snapshots
   int64_t snapshot_every = 50;

@@ -63,6 +63,8 @@ class Replica {
   virtual Status ToDevice() = 0;
   // Views of the host's copy of the optimizer's state, which are valid as long as this object.
   virtual void AddOptimizerStateTo(Snapshot* snapshot) = 0;
+  // Sets the host's copy to zero, which is the state before the first step.
+  virtual void ClearOptimizerState() = 0;
   // Overwrites the host's copy. Errors: those of worker_sdk/optim/optimizer_state.h.
   virtual Status LoadOptimizerStateFrom(const Snapshot& snapshot) = 0;
 };

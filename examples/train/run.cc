@@ -51,19 +51,23 @@ int64_t MicrosOfDay() {
 class TrainingRun {
  public:
   TrainingRun(const Options& options, Context& context, std::ostream& out, std::ostream& remarks)
-      : options_(options),
-        context_(context),
-        out_(out),
-        remarks_(remarks),
-        ledger_(internal::ContextState::Of(context).env, MicrosOfDay(), Now()),
-        store_(options.snapshot_dir, kKeptSnapshots) {}
+      : options_(options), context_(context), out_(out), remarks_(remarks) {}
 
   Status Run() {
+    OpenLedger();
     DDPRUN_RETURN_IF_ERROR(Prepare());
-    DDPRUN_RETURN_IF_ERROR(Meet());
-    DDPRUN_RETURN_IF_ERROR(Train());
-    context_.Report(trainer_->step(), Phase::kFinishing);
-    return Conclude();
+    DDPRUN_RETURN_IF_ERROR(PrepareRound());
+    if (options_.in_place) context_.Survive();
+    StatusOr<Communicator> comm = context_.Connect();
+    while (true) {
+      const Status status = comm.ok() ? RunRound(*comm) : comm.status();
+      if (status.ok() || !options_.in_place || !context_.MayContinue(status)) return status;
+      comm = context_.NextRound(status);
+      DDPRUN_RETURN_IF_ERROR(ValidateForWorld(options_, context_.world_size()));
+      OpenLedger();
+      // Before the first operation of the round: an operation needs all ranks, so no later round has begun until then.
+      if (comm.ok()) DDPRUN_RETURN_IF_ERROR(PrepareRound());
+    }
   }
 
  private:
@@ -71,7 +75,17 @@ class TrainingRun {
   [[nodiscard]] TraceLog* trace() { return options_.trace.empty() ? nullptr : &trace_log_; }
   [[nodiscard]] Duration stall_limit() const { return seconds(options_.stall_timeout_s); }
 
-  // Performs the part of the setup that does not involve the other ranks.
+  Status RunRound(Communicator comm) {
+    comm_ = std::move(comm);
+    DDPRUN_RETURN_IF_ERROR(Meet());
+    DDPRUN_RETURN_IF_ERROR(Train());
+    context_.Report(trainer_->step(), Phase::kFinishing);
+    return Conclude();
+  }
+
+  void OpenLedger() { ledger_.emplace(internal::ContextState::Of(context_).env, MicrosOfDay(), Now()); }
+
+  // Performs the part of the setup that the process needs once.
   Status Prepare() {
     context_.Report(0, Phase::kLoading, "text");
     DDPRUN_ASSIGN_OR_RETURN(corpus_, LoadCorpus(options_.data));
@@ -84,6 +98,16 @@ class TrainingRun {
       return FailedPreconditionError(
           StrCat("--cpu=", options_.cpu, ": this CPU does not support that kind, give --cpu=baseline"));
     }
+    if (!leads()) return OkStatus();
+    for (const std::string& skipped : corpus_.skipped) remarks_ << "train: skipped " << skipped << std::endl;
+    return OkStatus();
+  }
+
+  // Performs the part of the setup of a round that does not involve the other ranks.
+  Status PrepareRound() {
+    snapshot_written_ = true;
+    store_.emplace(options_.snapshot_dir, kKeptSnapshots);
+    metrics_.reset();
     if (!options_.sample_log.empty()) {
       DDPRUN_ASSIGN_OR_RETURN(SampleLog log,
                               SampleLog::Open(options_.sample_log, context_.round(), context_.rank()),
@@ -91,9 +115,8 @@ class TrainingRun {
       sample_log_.emplace(std::move(log));
     }
     if (!leads()) return OkStatus();
-    for (const std::string& skipped : corpus_.skipped) remarks_ << "train: skipped " << skipped << std::endl;
     if (!options_.snapshot_dir.empty())
-      DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.Prepare()), "--snapshot-dir");
+      DDPRUN_RETURN_IF_ERROR(UnlessFull(store_->Prepare()), "--snapshot-dir");
     if (options_.metrics.empty()) return OkStatus();
     DDPRUN_ASSIGN_OR_RETURN(MetricsWriter writer, MetricsWriter::Open(options_.metrics));
     metrics_.emplace(std::move(writer));
@@ -102,32 +125,53 @@ class TrainingRun {
 
   // Connects to the other ranks. On success, all ranks have the same state.
   Status Meet() {
-    DDPRUN_ASSIGN_OR_RETURN(comm_, ConnectOnDevice(context_, options_.device, stall_limit(), out_));
-    DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
-                            MakeReplica(options_, Trainer::ShapeFor(options_, comm_), comm_.device()),
-                            "--device=cuda");
-    trainer_.emplace(options_, corpus_, std::move(replica), comm_, trace());
+    DDPRUN_ASSIGN_OR_RETURN(comm_, ConnectOnDevice(context_, comm_, options_.device, stall_limit(), out_));
+    if (trainer_) {
+      if (comm_.device().type != trainer_->device().type) {
+        return FailedPreconditionError(
+            StrCat("--device=auto: this round uses another kind of device than the rounds before, in which "
+                   "this process "
+                   "was: give --device=cpu or --device=cuda"));
+      }
+      trainer_->Rejoin(comm_);
+    } else {
+      DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
+                              MakeReplica(options_, Trainer::ShapeFor(options_, comm_), comm_.device()),
+                              "--device=cuda");
+      trainer_.emplace(options_, corpus_, std::move(replica), comm_, trace());
+    }
+    DDPRUN_ASSIGN_OR_RETURN(const bool recovered, Recover());
     if (!options_.snapshot_dir.empty()) {
       // The directory is taken over before a snapshot is selected: after that, no earlier round can add one.
       if (leads()) {
-        DDPRUN_RETURN_IF_ERROR(UnlessFull(store_.TakeOver(context_.run_id(), Round(context_.round()))),
+        DDPRUN_RETURN_IF_ERROR(UnlessFull(store_->TakeOver(context_.run_id(), Round(context_.round()))),
                                "--snapshot-dir");
         KeepLedger();
       }
-      DDPRUN_RETURN_IF_ERROR(Resume());
+      if (!recovered) DDPRUN_RETURN_IF_ERROR(Resume());
     }
-    DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_, trainer_->Facts(), stall_limit()));
+    DDPRUN_RETURN_IF_ERROR(CheckAgreement(comm_, trainer_->Facts(!recovered), stall_limit()));
     if (trace() != nullptr) {
+      trace_log_.Clear();
       DDPRUN_ASSIGN_OR_RETURN(trace_started_, StartTrace(comm_, Now() + stall_limit()), "--trace");
     }
     if (!leads()) return OkStatus();
     out_ << absl::StrFormat(
-                "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d data=\"%s\"",
+                "event=train step=%d steps=%d world_size=%d round=%d restart=%d bytes=%d%s data=\"%s\"",
                 trainer_->step(), options_.steps, context_.world_size(), context_.round(),
-                context_.restart_count(), corpus_.bytes.size(), corpus_.source)
+                context_.restart_count(), corpus_.bytes.size(), recovered ? " in_place=yes" : "",
+                corpus_.source)
          << std::endl;
     WarnOfOtherSums();
     return OkStatus();
+  }
+
+  // With --in-place: continues with the state of ranks that have survived the round before. Returns false if there are none.
+  StatusOr<bool> Recover() {
+    recovered_ = false;
+    if (!options_.in_place) return false;
+    DDPRUN_ASSIGN_OR_RETURN(recovered_, trainer_->Recover(context_));
+    return recovered_;
   }
 
   // Called at the start of every round, and therefore after each change of the number of workers.
@@ -154,12 +198,12 @@ class TrainingRun {
     context_.Report(0, Phase::kLoading, "snapshot");
     std::vector<SkippedSnapshot> all_skipped;
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<StoredSnapshot> newest,
-                            AgreeOnSnapshot(comm_, store_, stall_limit(), &all_skipped), "--snapshot-dir");
+                            AgreeOnSnapshot(comm_, *store_, stall_limit(), &all_skipped), "--snapshot-dir");
     for (const SkippedSnapshot& skipped : all_skipped) {
       remarks_ << "train: skipped a snapshot: " << skipped.reason.message() << std::endl;
     }
     if (!newest) return OkStatus();
-    const std::string path = StrCat(store_.directory(), "/", newest->name);
+    const std::string path = StrCat(store_->directory(), "/", newest->name);
     DDPRUN_RETURN_IF_ERROR(trainer_->Restore(newest->snapshot), path);
     if (leads()) {
       out_ << absl::StrFormat("event=resume step=%d snapshot=%s written_by=%d", trainer_->step(), path,
@@ -171,7 +215,7 @@ class TrainingRun {
 
   // The ledger is informational, so a failure to write it causes only a warning.
   void KeepLedger() {
-    const StatusOr<std::string> remark = ledger_.KeepIn(StrCat(store_.directory(), "/ledger"));
+    const StatusOr<std::string> remark = ledger_->KeepIn(StrCat(store_->directory(), "/ledger"));
     if (!remark.ok()) return LedgerFailed(remark.status());
     if (!remark->empty()) remarks_ << "train: " << *remark << std::endl;
   }
@@ -185,7 +229,8 @@ class TrainingRun {
     const int64_t tokens = options_.global_batch * options_.model.context;
     Progress progress(trainer_->step(), options_.steps, tokens, Now());
     context_.Report(trainer_->step(), Phase::kTraining);
-    if (leads()) LedgerFailed(ledger_.Ready(trainer_->step(), Now()));
+    if (leads()) LedgerFailed(ledger_->Ready(trainer_->step(), Now()));
+    if (recovered_ && trainer_->step() > 0 && SnapshotIsDue()) DDPRUN_RETURN_IF_ERROR(BookedSnapshot());
     while (trainer_->step() < options_.steps) {
       DDPRUN_RETURN_IF_ERROR(LogSamples(), "--sample-log");
       // After a failed snapshot, requests are ignored until a snapshot succeeds. The next attempt is the next
@@ -193,23 +238,27 @@ class TrainingRun {
       DDPRUN_RETURN_IF_ERROR(trainer_->Step(leads() && context_.snapshot_requested() && snapshot_written_));
       context_.Report(trainer_->step(), Phase::kTraining);
       if (leads()) ReportStep(progress);
-      if (!SnapshotIsDue()) continue;
-      DDPRUN_RETURN_IF_ERROR(TakeSnapshot());
-      if (leads()) ledger_.Book(Activity::kSnapshots, Now());
+      if (SnapshotIsDue()) DDPRUN_RETURN_IF_ERROR(BookedSnapshot());
     }
+    return OkStatus();
+  }
+
+  Status BookedSnapshot() {
+    DDPRUN_RETURN_IF_ERROR(TakeSnapshot());
+    if (leads()) ledger_->Book(Activity::kSnapshots, Now());
     return OkStatus();
   }
 
   void ReportStep(Progress& progress) {
     const int64_t step = trainer_->step();
     const TimePoint now = Now();
-    LedgerFailed(ledger_.StepDone(step, now));
+    LedgerFailed(ledger_->StepDone(step, now));
     progress.StepDone(now);
     AppendMetrics(progress.StepTokensPerSecond());
     if (step % options_.log_every == 0 || step == options_.steps) {
       out_ << progress.Line(trainer_->loss(), now) << std::endl;
     }
-    ledger_.Book(Activity::kOther, Now());
+    ledger_->Book(Activity::kOther, Now());
   }
 
   Status LogSamples() {
@@ -263,7 +312,7 @@ class TrainingRun {
       Snapshot snapshot = trainer_->State();
       snapshot.world_size = context_.world_size();
       snapshot.round = Round(context_.round());
-      written = store_.Write(snapshot, [&](int64_t bytes) { progress.Advance(bytes); });
+      written = store_->Write(snapshot, [&](int64_t bytes) { progress.Advance(bytes); });
     };
     const Status together = FinishTogether(comm_, StrCat("writing the snapshot of step ", step),
                                            stall_limit(), leads() ? write : nullptr);
@@ -304,8 +353,8 @@ class TrainingRun {
       remarks_ << "train: --chart: " << drawn.message() << std::endl;
     }
     DDPRUN_RETURN_IF_ERROR(trainer_->Fetch());
-    ledger_.Book(Activity::kOther, Now());
-    const Balance balance = ledger_.Total();
+    ledger_->Book(Activity::kOther, Now());
+    const Balance balance = ledger_->Total();
     out_ << LedgerTable(balance) << LedgerLine(balance) << std::endl;
     out_ << absl::StrFormat("step=%d loss=%.9g sha256=%s", trainer_->step(), trainer_->loss(),
                             trainer_->ParametersSha256())
@@ -323,9 +372,9 @@ class TrainingRun {
   Context& context_;
   std::ostream& out_;
   std::ostream& remarks_;
-  LedgerKeeper ledger_;
+  std::optional<LedgerKeeper> ledger_;  // of the round
   bool ledger_failed_ = false;
-  SnapshotStore store_;
+  std::optional<SnapshotStore> store_;  // of the round
   Corpus corpus_;
   std::optional<SampleLog> sample_log_;
   std::optional<MetricsWriter> metrics_;
@@ -335,6 +384,7 @@ class TrainingRun {
   TimePoint trace_started_;
   Communicator comm_;
   std::optional<Trainer> trainer_;
+  bool recovered_ = false;  // the round began with the state of survivors
 };
 
 }  // namespace

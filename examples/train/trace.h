@@ -46,6 +46,11 @@ class TraceLog {
   // reduced, because all-reduces run one after the other.
   void AddBuckets(int64_t step, const std::vector<DataParallel::BucketTiming>& buckets);
 
+  // Forgets all events.
+  void Clear() {
+    events_.clear();
+    oldest_ = 0;
+  }
   // Oldest first.
   [[nodiscard]] std::vector<TraceEvent> Events() const;
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,6 +15,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/time.h"
+#include "ddprun/recover.h"
 #include "ddprun/status.h"
 #include "examples/train/model/model.h"
 #include "worker_sdk/core/strings.h"
@@ -44,6 +47,7 @@ DataParallelOptions StepOptions(const Options& train) {
           .bucket_bytes = static_cast<int64_t>(std::ceil(train.bucket_mb * kBytesPerMb)),
           .overlap = !train.no_overlap,
           .compression = CompressionOf(train.compression),
+          .atomic_steps = train.in_place,
           .timeout = seconds(train.stall_timeout_s)};
 }
 
@@ -52,6 +56,12 @@ DataParallelOptions StepOptions(const Options& train) {
 int64_t PassSize(int64_t share, int64_t accumulate) {
   if (accumulate == 1) return share;
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((share + accumulate - 1) / accumulate)));
+}
+
+// The same, if the model has memory for passes of at most `limit` sequences.
+int64_t PassSizeUpTo(int64_t limit, int64_t share, int64_t accumulate) {
+  const int64_t size = PassSize(share, accumulate);
+  return size <= limit ? size : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(limit)));
 }
 
 std::string_view Bytes(std::span<const float> elems) {
@@ -71,6 +81,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, std::unique_ptr<R
       trace_(trace),
       span_(SpanOfRank(options.global_batch, comm_.rank(), comm_.size())),
       pass_size_(PassSize(span_.hi - span_.lo, options.accumulate)),
+      max_pass_(pass_size_),
       rng_(static_cast<uint64_t>(options.seed)),
       sampler_(corpus.NumSamples(options.model.context), {.seed = static_cast<uint64_t>(options.seed)}),
       replica_(std::move(replica)),
@@ -83,7 +94,8 @@ ReplicaShape Trainer::ShapeFor(const Options& options, const Communicator& comm)
   const BatchSpan span = SpanOfRank(options.global_batch, comm.rank(), comm.size());
   const int64_t share = span.hi - span.lo;
   return {.max_batch = static_cast<int>(PassSize(share, options.accumulate)),
-          .max_sequences = static_cast<int>(share)};
+          // With --in-place, the share of a rank grows when others are lost.
+          .max_sequences = static_cast<int>(options.in_place ? options.global_batch : share)};
 }
 
 Trainer::Part Trainer::NextPart() const {
@@ -102,6 +114,7 @@ Status Trainer::Step(bool wish) {
         data_parallel_,
         DataParallel::Create(comm_, replica_->optimizer().parameters(), StepOptions(options_)), step);
   }
+  has_state_ = true;
   step_sums_[kWishes] = wish ? 1 : 0;
   data_parallel_->Begin();
   if (const Status computed = ComputeGradients(); !computed.ok()) {
@@ -114,10 +127,14 @@ Status Trainer::Step(bool wish) {
   const double loss = step_sums_[kLoss];
   const bool finite = std::isfinite(loss);
   FinishOptions update{.stream = replica_->stream()};
-  if (finite) {
-    update.optimizer = traced_optimizer_ ? &*traced_optimizer_ : &replica_->optimizer();
+  if (finite || options_.in_place) {
+    update.optimizer = &optimizer();
     update.step = {.step = step_ + 1, .rate_factor = Warmup(step_ + 1, kWarmupSteps)};
     update.clip_norm = options_.clip;
+  }
+  // An atomic step needs an optimizer. With a limit, it does not apply gradients that are not finite.
+  if (!finite && options_.in_place && options_.clip == 0) {
+    update.clip_norm = std::numeric_limits<double>::infinity();
   }
   // Even if the loss is not finite, so that all ranks report that, and not that a peer has left.
   DDPRUN_RETURN_IF_ERROR(Finish(update), step);
@@ -126,11 +143,70 @@ Status Trainer::Step(bool wish) {
   if (const double norm = data_parallel_->norm(); !std::isfinite(norm)) {
     return FailedPreconditionError(StrCat(step, ": the norm of the gradients is ", norm, advice));
   }
-  loss_ = loss;
-  wished_ = step_sums_[kWishes] > 0;
+  StepDone(step_sums_[kWishes] > 0);
+  return OkStatus();
+}
+
+void Trainer::StepDone(bool wished) {
+  loss_ = step_sums_[kLoss];
+  wished_ = wished;
   ++step_;
   sampler_.Advance(options_.global_batch);
-  return OkStatus();
+}
+
+void Trainer::Rejoin(Communicator comm) {
+  comm_ = std::move(comm);
+  span_ = SpanOfRank(options_.global_batch, comm_.rank(), comm_.size());
+  pass_size_ = PassSizeUpTo(max_pass_, span_.hi - span_.lo, options_.accumulate);
+}
+
+Trainer::Carried Trainer::ToCarry() const {
+  return {
+      .loss = loss_,
+      .numbers = {sampler_.state().epoch, sampler_.state().position, static_cast<int64_t>(rng_.counter())}};
+}
+
+StatusOr<bool> Trainer::Recover(Context& context) {
+  int64_t step = has_state_ ? step_ : -1;
+  carried_ = ToCarry();
+  wished_ = false;  // a request ends with its round
+  const StatusOr<Recovered> recovered =
+      ddprun::Recover(context, comm_,
+                      {.step = &step,
+                       .last = data_parallel_ ? &*data_parallel_ : nullptr,
+                       .parameters = optimizer().parameters(),
+                       .optimizer = &optimizer(),
+                       .more = {View(carried_.numbers), {&carried_.loss, 1, DType::kFloat64}},
+                       .committed = [this](int64_t) {
+                         StepDone(false);
+                         carried_ = ToCarry();
+                       }});
+  has_state_ = step >= 0;
+  DDPRUN_RETURN_IF_ERROR(recovered.status());
+  data_parallel_.reset();
+  if (!has_state_) {
+    Initialize();
+    return false;
+  }
+  host_is_newer_ = false;
+  const auto& [epoch, position, counter] = carried_.numbers;
+  sampler_ =
+      Sampler(sampler_.num_samples(), {.seed = sampler_.state().seed, .epoch = epoch, .position = position});
+  rng_ = CounterRng(rng_.seed(), static_cast<uint64_t>(counter));
+  loss_ = carried_.loss;
+  step_ = step;
+  return true;
+}
+
+void Trainer::Initialize() {
+  rng_ = CounterRng(static_cast<uint64_t>(options_.seed));
+  sampler_ = Sampler(sampler_.num_samples(), {.seed = static_cast<uint64_t>(options_.seed)});
+  InitializeParameters(options_.model, replica_->tensors(), rng_, replica_->host_parameters());
+  replica_->ClearOptimizerState();
+  host_is_newer_ = true;
+  step_ = 0;
+  loss_ = 0;
+  wished_ = false;
 }
 
 Status Trainer::Finish(const FinishOptions& update) {
@@ -193,11 +269,9 @@ Status Trainer::Upload() {
 }
 
 Status Trainer::Fetch() {
-  if (data_parallel_ && !replica_->on_host()) {
-    DDPRUN_RETURN_IF_ERROR(data_parallel_->Wait());
-    DDPRUN_RETURN_IF_ERROR(replica_->ToHost());
-  }
-  return OkStatus();
+  if (replica_->on_host() || host_is_newer_) return OkStatus();
+  if (data_parallel_) DDPRUN_RETURN_IF_ERROR(data_parallel_->Wait());
+  return replica_->ToHost();
 }
 
 std::map<std::string, std::string> Trainer::Identity() const {
@@ -252,7 +326,7 @@ Status Trainer::Restore(const Snapshot& snapshot) {
 
 std::string Trainer::ParametersSha256() const { return ToHex(Sha256Of(Bytes(replica_->host_parameters()))); }
 
-std::map<std::string, std::string> Trainer::Facts() const {
+std::map<std::string, std::string> Trainer::Facts(bool parameters) const {
   std::map<std::string, std::string> facts = Identity();
   facts["--steps"] = StrCat(options_.steps);
   facts["the kind of CPU (--cpu=baseline suits all)"] = std::string(replica_->kind());
@@ -262,12 +336,13 @@ std::map<std::string, std::string> Trainer::Facts() const {
   facts["--weight-decay"] = absl::StrFormat("%.17g", options_.weight_decay);
   facts["--stall-timeout"] = StrCat(options_.stall_timeout_s);
   facts["--bucket-mb"] = absl::StrFormat("%.17g", options_.bucket_mb);
+  facts["--in-place"] = options_.in_place ? "yes" : "no";
   facts["--no-overlap"] = options_.no_overlap ? "yes" : "no";
   facts["--trace"] = options_.trace;  // writing it is collective
   facts["--compression"] = options_.compression;
   facts["--clip"] = absl::StrFormat("%.17g", options_.clip);
   facts["step"] = StrCat(step_);
-  facts["parameters"] = ParametersSha256();
+  if (parameters) facts["parameters"] = ParametersSha256();
   return facts;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddprun/communicator.h"
+#include "ddprun/context.h"
 #include "ddprun/data_parallel.h"
 #include "ddprun/optim.h"
 #include "ddprun/status.h"
@@ -56,6 +57,16 @@ class Trainer {
   //           is not finite. After an error the state is undefined.
   Status Step(bool wish);
 
+  // With --in-place. Call Recover in each round before the first Step, and Rejoin before that in each later round.
+  // Continues with the ranks of `comm`, in the place that this rank has there; keeps the state where it is.
+  //   REQUIRES: global_batch >= world size
+  void Rejoin(Communicator comm);
+  // Collective. Brings all ranks to the same step, with the state of ranks that have survived the round before; see
+  // ddprun/recover.h. Returns false if no rank has state: then the state is the initial one, and a snapshot may be restored.
+  //   Errors: those of ddprun::Recover. Afterwards only Rejoin, Recover and the destructor may be called.
+  StatusOr<bool> Recover(Context& context);
+
+  [[nodiscard]] Device device() const { return replica_->device(); }
   [[nodiscard]] int64_t step() const { return step_; }  // number of updates done
   // Loss on the batch of the last update, in nats per byte; 0 before the first update.
   [[nodiscard]] double loss() const { return loss_; }
@@ -80,18 +91,25 @@ class Trainer {
   // SHA-256 of all parameters, in hexadecimal.
   //   REQUIRES: Fetch() after the last Step.
   [[nodiscard]] std::string ParametersSha256() const;
-  // Returns the values that must be equal on all ranks before a step: name -> value.
-  [[nodiscard]] std::map<std::string, std::string> Facts() const;
+  // Returns the values that must be equal on all ranks before a step: name -> value. Without `parameters`, all but these.
+  [[nodiscard]] std::map<std::string, std::string> Facts(bool parameters = true) const;
 
  private:
   // Returns the options that must be equal to those of a snapshot: flag -> value.
   [[nodiscard]] std::map<std::string, std::string> Identity() const;
   // When it returns, all gradients are ready, and the all-reduce of step_sums_ is in flight.
   Status ComputeGradients();
+  // Sets the state to that of step 0.
+  void Initialize();
+  // Counts the update of the last gradients.
+  void StepDone(bool wished);
   // Copies the parameters and the optimizer's state from the host to the device.
   Status Upload();
   // Starts the all-reduce of step_sums_, with the losses of this step.
   Status SumLosses();
+  [[nodiscard]] Optimizer& optimizer() {
+    return traced_optimizer_ ? static_cast<Optimizer&>(*traced_optimizer_) : replica_->optimizer();
+  }
   // Reduces the gradients and updates the parameters.
   Status Finish(const FinishOptions& update);
 
@@ -99,8 +117,9 @@ class Trainer {
   const Corpus& corpus_;
   Communicator comm_;
   TraceLog* const trace_;
-  const BatchSpan span_;     // this rank's positions in the global batch
-  const int64_t pass_size_;  // sequences of a pass; the last pass may have fewer
+  BatchSpan span_;          // this rank's positions in the global batch
+  int64_t pass_size_;       // sequences of a pass; the last pass may have fewer
+  const int64_t max_pass_;  // for which the model has memory
 
   CounterRng rng_;
   Sampler sampler_;
@@ -109,6 +128,15 @@ class Trainer {
   int64_t step_ = 0;
   double loss_ = 0;
   bool wished_ = false;
+  // The state is that of all ranks: from the first Step on, because the ranks have compared their states before.
+  bool has_state_ = false;
+  // What ranks without state get from another one, besides parameters and the optimizer's state.
+  struct Carried {
+    double loss = 0;
+    std::array<int64_t, 3> numbers = {};  // epoch and position of the sampler, counter of the random numbers
+  };
+  [[nodiscard]] Carried ToCarry() const;
+  Carried carried_;
 
   std::optional<TracedOptimizer> traced_optimizer_;  // if there is a trace
   TreeSum<double> loss_sum_;

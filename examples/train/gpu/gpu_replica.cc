@@ -99,6 +99,11 @@ class GpuReplica final : public Replica {
   }
 
   void AddOptimizerStateTo(Snapshot* snapshot) override { AddState(HostStateTensors(), snapshot); }
+  void ClearOptimizerState() override {
+    for (HostState& state : state_) {
+      std::memset(state.memory.data(), 0, static_cast<size_t>(state.memory.num_bytes()));
+    }
+  }
   Status LoadOptimizerStateFrom(const Snapshot& snapshot) override {
     return LoadState(snapshot, optimizer_->name(), HostStateTensors());
   }
