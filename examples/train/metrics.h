@@ -12,13 +12,14 @@
 namespace ddprun::train {
 
 struct StepMetrics {
-  int64_t step = 0;         // updates done, including this one
-  double loss = 0;          // nats per byte, on this step's batch before its update
-  double time = 0;          // wall clock, seconds since 1970
-  int world_size = 1;       // workers of the round
-  int restart = 0;          // restarts of the job so far
-  int64_t round = 0;        // the launcher's round; also changes without a restart, when nodes join or leave
-  double tokens_per_s = 0;  // bytes per second during this step, over all workers
+  int64_t step = 0;    // updates done, including this one
+  double loss = 0;     // nats per byte, on this step's batch before its update
+  double time = 0;     // wall clock, seconds since 1970
+  int world_size = 1;  // workers of the round
+  int restart = 0;     // restarts of the job so far
+  int64_t round = 0;   // the launcher's round; also changes without a restart, when nodes join or leave
+  // Bytes per second during this step, over all workers; 0: the round ended in it, and --in-place has completed it.
+  double tokens_per_s = 0;
 
   bool operator==(const StepMetrics&) const = default;
 };

@@ -170,7 +170,10 @@ class TrainingRun {
   StatusOr<bool> Recover() {
     recovered_ = false;
     if (!options_.in_place) return false;
-    DDPRUN_ASSIGN_OR_RETURN(recovered_, trainer_->Recover(context_));
+    const auto committed = [this] {
+      if (leads()) AppendMetrics(/*tokens_per_s=*/0);
+    };
+    DDPRUN_ASSIGN_OR_RETURN(recovered_, trainer_->Recover(context_, committed));
     return recovered_;
   }
 

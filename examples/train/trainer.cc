@@ -166,7 +166,7 @@ Trainer::Carried Trainer::ToCarry() const {
       .numbers = {sampler_.state().epoch, sampler_.state().position, static_cast<int64_t>(rng_.counter())}};
 }
 
-StatusOr<bool> Trainer::Recover(Context& context) {
+StatusOr<bool> Trainer::Recover(Context& context, const std::function<void()>& committed) {
   int64_t step = has_state_ ? step_ : -1;
   carried_ = ToCarry();
   wished_ = false;  // a request ends with its round
@@ -177,10 +177,12 @@ StatusOr<bool> Trainer::Recover(Context& context) {
                        .parameters = optimizer().parameters(),
                        .optimizer = &optimizer(),
                        .more = {View(carried_.numbers), {&carried_.loss, 1, DType::kFloat64}},
-                       .committed = [this](int64_t) {
+                       .committed = [&](int64_t) {
                          StepDone(false);
                          carried_ = ToCarry();
+                         committed();
                        }});
+  if (traced_optimizer_) traced_optimizer_->EndStep();
   has_state_ = step >= 0;
   DDPRUN_RETURN_IF_ERROR(recovered.status());
   data_parallel_.reset();

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,8 +64,9 @@ class Trainer {
   void Rejoin(Communicator comm);
   // Collective. Brings all ranks to the same step, with the state of ranks that have survived the round before; see
   // ddprun/recover.h. Returns false if no rank has state: then the state is the initial one, and a snapshot may be restored.
+  //   committed: called after an update that the last Step had not counted when it failed; step() and loss() include it.
   //   Errors: those of ddprun::Recover. Afterwards only Rejoin, Recover and the destructor may be called.
-  StatusOr<bool> Recover(Context& context);
+  StatusOr<bool> Recover(Context& context, const std::function<void()>& committed);
 
   [[nodiscard]] Device device() const { return replica_->device(); }
   [[nodiscard]] int64_t step() const { return step_; }  // number of updates done

@@ -22,8 +22,11 @@ constexpr char kVariable[] = "DDPRUN_TEST_LAUNCHED";
 
 }  // namespace
 
-FakeLauncher::FakeLauncher(std::vector<int> ranks_of_node, std::vector<std::string> args)
-    : args_(std::move(args)), store_(std::make_unique<FakeC10dServer>()) {
+FakeLauncher::FakeLauncher(std::vector<int> ranks_of_node, std::vector<std::string> args,
+                           std::vector<std::string> program)
+    : args_(std::move(args)),
+      program_(program.empty() ? std::vector<std::string>{"/proc/self/exe"} : std::move(program)),
+      store_(std::make_unique<FakeC10dServer>()) {
   int world_size = 0;
   for (const int n : ranks_of_node) world_size += n;
   for (size_t node = 0; node < ranks_of_node.size(); ++node) {
@@ -69,17 +72,20 @@ void FakeLauncher::Start(Worker& worker) {
   for (std::string& variable : variables) env.push_back(variable.data());
   for (char** e = environ; *e != nullptr; ++e) env.push_back(*e);
   env.push_back(nullptr);
-  char self[] = "/proc/self/exe";
-  char* argv[] = {self, nullptr};
-  DDPRUN_CHECK(posix_spawn(&worker.pid, self, nullptr, nullptr, argv, env.data()) == 0,
-               "starting rank " << worker.env.rank);
+  std::vector<std::string> words = program_;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  DDPRUN_CHECK(posix_spawn(&worker.pid, argv[0], nullptr, nullptr, argv.data(), env.data()) == 0,
+               "starting rank " << worker.env.rank << ": " << argv[0]);
   worker.pidfd.Reset(static_cast<int>(syscall(SYS_pidfd_open, worker.pid, 0)));
   DDPRUN_CHECK(worker.pidfd, "pidfd_open");
   worker.registered = worker.parked = false;
+  worker.report.reset();
   ++worker.num_starts;
 }
 
-std::string FakeLauncher::Run(Duration limit) {
+std::string FakeLauncher::Run(Duration limit, const std::function<void()>& meanwhile) {
   const TimePoint deadline = std::chrono::steady_clock::now() + limit;
   for (Worker& worker : workers_) Start(worker);
   while (true) {
@@ -93,13 +99,15 @@ std::string FakeLauncher::Run(Duration limit) {
     const Duration left = deadline - std::chrono::steady_clock::now();
     if (left <= Duration::zero())
       return StrCat("round ", round_, ": the limit of ", ToMillis(limit), " ms has passed");
-    poll(fds.data(), fds.size(), static_cast<int>(ToMillis(left)));
+    poll(fds.data(), fds.size(),
+         static_cast<int>(ToMillis(meanwhile ? std::min<Duration>(left, milliseconds(10)) : left)));
     for (Worker& worker : workers_) {
       if (worker.pid == 0) continue;
       OnMessages(worker);
       if (std::string problem = OnExit(worker); !problem.empty()) return problem;
     }
     if (over_ && AllAreDeadOrParked()) BeginRound();
+    if (meanwhile) meanwhile();
   }
 }
 
@@ -107,7 +115,18 @@ AgentRequest FakeLauncher::Request() const {
   return {.round = Round(round_), .may_survive = true, .round_over = over_};
 }
 
+void FakeLauncher::AskForSnapshot() {
+  AgentRequest request = Request();
+  request.take_snapshot = true;
+  for (const Worker& worker : workers_) {
+    if (worker.pid != 0 && worker.registered) worker.agent->Ask(request);
+  }
+}
+
 void FakeLauncher::OnMessages(Worker& worker) {
+  while (std::optional<WorkerReport> report = worker.agent->Next()) {
+    if (report->round == Round(round_)) worker.report = *std::move(report);
+  }
   while (const std::optional<WorkerSurvival> message = worker.agent->NextSurvival()) {
     DDPRUN_CHECK(message->rank == worker.env.rank && message->round == Round(round_),
                  "rank " << worker.env.rank << " in round " << round_ << " sent round " << message->round);
@@ -158,6 +177,7 @@ void FakeLauncher::BeginRound() {
       Start(worker);
       continue;
     }
+    worker.report.reset();
     const WorkerEnv& env = worker.env;
     worker.agent->Offer({.round = Round(round_),
                          .rank = env.rank,
