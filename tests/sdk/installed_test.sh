@@ -31,20 +31,26 @@ cmake_build() { # NAME SOURCES ARGS...
 # The first program on docs/sdk.md is the file that is built below.
 awk '/^```$/ && shown { exit } shown; /^```cpp$/ { shown = 1 }' "$page" | diff - "$hello/hello.cc" >&2 || fail "docs/sdk.md shows another hello.cc"
 
-# The example as it is, with the shared library.
-cmake_build shared "$hello" && expect_fit shared "$TEST_TMPDIR/shared/hello"
+# The program of the chapter on in-place recovery, likewise.
+awk '/^## In-place recovery/ { chapter = 1 } /^```$/ && shown { exit } shown; /^```cpp$/ && chapter { shown = 1 }' "$page" |
+  diff - "$hello/in_place.cc" >&2 || fail "docs/sdk.md shows another in_place.cc"
+
+# The examples as they are, with the shared library.
+cmake_build shared "$hello" && expect_fit shared "$TEST_TMPDIR/shared/hello" && expect_fit in_place "$TEST_TMPDIR/shared/in_place"
 
 # The static library: the program does not depend on the folder.
 mkdir "$TEST_TMPDIR/static_source"
-cp "$hello/hello.cc" "$TEST_TMPDIR/static_source"
+cp "$hello"/*.cc "$TEST_TMPDIR/static_source"
 sed 's/ddprun::ddprun/ddprun::static/' "$hello/CMakeLists.txt" >"$TEST_TMPDIR/static_source/CMakeLists.txt"
 if cmake_build static "$TEST_TMPDIR/static_source"; then
   readelf -d "$TEST_TMPDIR/static/hello" | grep libddprun >&2 && fail "the static program needs libddprun.so"
   expect_fit static "$TEST_TMPDIR/static/hello"
 fi
 
-# The example as pedantic C++17.
-g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$prefix/include" "$hello/hello.cc" || fail "hello.cc as C++17"
+# The examples as pedantic C++17.
+for file in hello in_place; do
+  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$prefix/include" "$hello/$file.cc" || fail "$file.cc as C++17"
+done
 
 # pkg-config, and every header alone, as C++17 and C++20, without a warning.
 flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs ddprun)
