@@ -143,7 +143,7 @@ void WardenClient::SignalAll(int signo) {
   Send({.request = {.kind = RequestKind::kSignalAll, .signo = signo}});
 }
 
-void WardenClient::KillAll(Duration limit, KillAllHandler done) {
+void WardenClient::KillAll(Duration limit, KillAllHandler done, const std::vector<WorkerId>& spare) {
   const uint64_t id = next_kill_++;
   kills_[id] = {.done = std::move(done), .pings_left = limit / kPingInterval + kMaxUnanswered};
   if (lost_) {
@@ -151,6 +151,7 @@ void WardenClient::KillAll(Duration limit, KillAllHandler done) {
     // posted here does.
     return Later([this, limit] { KillWithoutWarden(std::chrono::steady_clock::now() + limit); });
   }
+  for (const WorkerId worker : spare) Send({.request = {.kind = RequestKind::kSpare, .id = worker}});
   const auto limit_ms = static_cast<uint32_t>(std::clamp<int64_t>(ToMillis(limit), 0, INT32_MAX));
   Send({.request = {.kind = RequestKind::kKillAll, .id = id, .limit_ms = limit_ms}});
   Watch();

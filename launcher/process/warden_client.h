@@ -97,10 +97,15 @@ class WardenClient {
   void SignalAll(int signo);
 
   // Sends SIGKILL to all workers and to all processes that workers have started in this or an earlier round,
-  // in any session or process group. Calls `done` when no such process is left, or, after `limit`, with the
-  // processes that are left. If an earlier KillAll has already reported a process, this KillAll reports it
-  // again but does not wait for it. Until `done` is called, every Spawn ends as NeverStarted{kCancelled}.
-  void KillAll(Duration limit, KillAllHandler done);
+  // in any session or process group, except the workers in `spare` and the processes below them. A process
+  // that a spared worker has detached by forking twice is not below that worker any more, and is killed.
+  // Calls `done` when no such process is left, or, after `limit`, with the processes that are left. If an
+  // earlier KillAll has already reported a process, this KillAll reports it again but does not wait for it.
+  // Until `done` is called, every Spawn ends as NeverStarted{kCancelled}.
+  //   A spared worker may end meanwhile; what it leaves behind is killed by this or a later KillAll. A worker
+  //   that another KillAll in progress does not spare, or that /proc does not show, is killed. The fence, the
+  //   end of this process and the loss of the warden kill spared workers, too.
+  void KillAll(Duration limit, KillAllHandler done, const std::vector<WorkerId>& spare = {});
 
   // A dead man's switch: if neither Fence nor Unfence is called before `deadline`, the warden kills all
   // processes like KillAll, even if this process is stopped. If the machine is suspended at the deadline,

@@ -47,10 +47,12 @@ constexpr int kSpawnFds = 4;
 constexpr milliseconds kLastLimit{10'000};
 // Id of a kill that the agent has not requested. Such a kill is not answered.
 constexpr uint64_t kOwnKill = 0;
-// During a kill, the interval between searches for remaining processes doubles from kFirstLook to
-// kLongestLook. The first interval gives the workers time to end after KillAll has sent SIGKILL.
+// During a kill, a search for remaining processes follows as soon as all processes that the last one found,
+// or all workers to be killed, have ended. Until then, the interval between searches doubles from kFirstLook
+// to kLongestLook. The first interval gives the workers time to end after KillAll has sent SIGKILL.
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
+constexpr Clock::time_point kNow{};  // has passed
 // Time limit for writing the last words and for waiting until the peer closes the connection.
 constexpr milliseconds kWordsLimit{1'000};
 // An exec that takes longer than this is reported by one kSlowStart.
@@ -94,6 +96,7 @@ class Warden {
   struct Kill {
     uint64_t id;
     Clock::time_point deadline;
+    std::set<uint64_t> spare = {};  // ids of the workers that are not killed, nor what is below them
   };
 
   [[noreturn]] void End() {
@@ -180,6 +183,7 @@ class Warden {
     int status;
     rusage usage;
     const pid_t pid = wait4(which, &status, WNOHANG, &usage);
+    if (pid > 0 && remaining_.erase(pid) > 0 && remaining_.empty()) next_look_ = kNow;
     const auto it =
         std::find_if(workers_.begin(), workers_.end(), [pid](const Worker& w) { return w.pid == pid; });
     if (pid <= 0 || it == workers_.end()) return pid;
@@ -236,8 +240,11 @@ class Warden {
       case RequestKind::kSignalAll:
         for (const Worker& w : workers_) SignalGroup(w, request.signo);
         return;
+      case RequestKind::kSpare:
+        to_spare_.insert(request.id);
+        return;
       case RequestKind::kKillAll:
-        return KillAll(request.id, milliseconds(request.limit_ms));
+        return KillAll(request.id, milliseconds(request.limit_ms), std::exchange(to_spare_, {}));
       case RequestKind::kFence:
         return Fence(BootTime(BootClock::duration(request.deadline_ns)));
       case RequestKind::kUnfence:
@@ -350,40 +357,101 @@ class Warden {
 
   // Begins a kill: sends SIGKILL to the workers' process groups, which is cheap and usually enough.
   // ContinueKilling finds and kills all other descendants.
-  void KillAll(uint64_t id, milliseconds limit) {
-    for (const Worker& w : workers_) SignalGroup(w, SIGKILL);
-    kills_.push_back({.id = id, .deadline = Clock::now() + limit});
+  void KillAll(uint64_t id, milliseconds limit, std::set<uint64_t> spare = {}) {
+    // A search that does not see a spared worker would not see what is below it either, and would not know
+    // when it has found everything else.
+    std::erase_if(spare, [this](uint64_t worker) {
+      const Worker* const w = Find(worker);
+      return w == nullptr || !ReadProcess(w->pid);
+    });
+    kills_.push_back({.id = id, .deadline = Clock::now() + limit, .spare = std::move(spare)});
+    const std::set<uint64_t> spared = SparedByAll();
+    remaining_.clear();
+    for (const Worker& w : workers_) {
+      if (spared.count(w.id) > 0) continue;
+      SignalGroup(w, SIGKILL);
+      if (given_up_.count(w.pid) == 0) remaining_.insert(w.pid);
+    }
     look_interval_ = kFirstLook;
-    next_look_ = Clock::now() + look_interval_;
+    next_look_ = remaining_.empty() ? kNow : Clock::now() + look_interval_;
+  }
+
+  const Worker* Find(uint64_t id) const {
+    const auto it =
+        std::find_if(workers_.begin(), workers_.end(), [id](const Worker& w) { return w.id == id; });
+    return it == workers_.end() ? nullptr : &*it;
+  }
+
+  // Returns the workers that every kill in progress spares.
+  std::set<uint64_t> SparedByAll() const {
+    std::set<uint64_t> spared = kills_.front().spare;
+    for (const Kill& k : kills_) {
+      std::erase_if(spared, [&k](uint64_t id) { return k.spare.count(id) == 0; });
+    }
+    return spared;
+  }
+
+  // Returns the pids of those of these workers that have not been reaped.
+  std::vector<pid_t> PidsOf(const std::set<uint64_t>& ids) const {
+    std::vector<pid_t> pids;
+    for (const Worker& w : workers_) {
+      if (ids.count(w.id) > 0) pids.push_back(w.pid);
+    }
+    return pids;
   }
 
   void ContinueKilling(Clock::time_point now) {
     if (kills_.empty()) return;
-    const bool first_look = workers_.empty() && look_interval_ == kFirstLook;
-    bool all_given_up = false;
+    bool looked = false;
+    const std::set<uint64_t> spared = SparedByAll();
+    std::vector<ProcessEntry> alive;
     // Without children there are no descendants.
-    if (!no_children_ && (first_look || now >= next_look_)) {
-      const std::vector<ProcessEntry> alive = StopAndKillDescendants();
-      all_given_up = !alive.empty() && std::all_of(alive.begin(), alive.end(), [this](const ProcessEntry& p) {
-        return given_up_.count(p.pid) > 0;
-      });
-      Reap();
+    if (!no_children_ && now >= next_look_) {
+      looked = true;
+      alive = StopAndKillDescendants(PidsOf(spared));
       look_interval_ = std::min(2 * look_interval_, kLongestLook);
       next_look_ = now + look_interval_;
+      remaining_.clear();
+      for (const ProcessEntry& p : alive) {
+        if (given_up_.count(p.pid) == 0) remaining_.insert(p.pid);
+      }
+      Reap();
     }
     std::erase_if(kills_, [&](const Kill& k) {
-      if (!no_children_ && !all_given_up && now < k.deadline) return false;
-      Answer(k.id);
+      const bool over = no_children_ || now >= k.deadline;
+      if (!over && !looked) return false;
+      const std::vector<ProcessEntry> left = over || k.spare != spared ? AliveExcept(k.spare) : alive;
+      if (!over && !IsOver(k, left)) return false;
+      Answer(k.id, left);
       return true;
     });
   }
 
-  // Answers the kill `kill_id` with the descendants that are still alive. Later kills do not wait for these
-  // processes.
-  void Answer(uint64_t kill_id) {
+  std::vector<ProcessEntry> AliveExcept(const std::set<uint64_t>& spare) const {
+    std::vector<ProcessEntry> alive = no_children_ ? std::vector<ProcessEntry>() : Descendants(PidsOf(spare));
+    std::erase_if(alive, [](const ProcessEntry& p) { return p.dead(); });
+    return alive;
+  }
+
+  // Returns true if this kill has nothing to wait for although this process has children.
+  //   alive: the live processes that the last search found, except those that `k` spares. Ended ones have
+  //          been reaped since, if they are children of this process and can be reaped.
+  bool IsOver(const Kill& k, const std::vector<ProcessEntry>& alive) const {
+    const auto given_up = [this](pid_t pid) { return given_up_.count(pid) > 0; };
+    if (!std::all_of(alive.begin(), alive.end(), [&](const ProcessEntry& p) { return given_up(p.pid); })) {
+      return false;
+    }
+    // The end of every worker that is not spared must be reported before the answer.
+    return !alive.empty() ||
+           (!k.spare.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+             return k.spare.count(w.id) > 0 || given_up(w.pid);
+           }));
+  }
+
+  // Answers the kill `kill_id` with the processes `left`. Later kills do not wait for these processes.
+  void Answer(uint64_t kill_id, const std::vector<ProcessEntry>& left) {
     given_up_.clear();
-    for (const ProcessEntry& p : no_children_ ? std::vector<ProcessEntry>() : Descendants()) {
-      if (p.dead()) continue;
+    for (const ProcessEntry& p : left) {
       given_up_.insert(p.pid);
       if (kill_id != kOwnKill) SendAbout(EventKind::kLeftOver, kill_id, p);
     }
@@ -442,7 +510,11 @@ class Warden {
   std::vector<Kill> kills_;  // kills in progress
   Clock::time_point next_look_;
   milliseconds look_interval_{0};
-  std::set<pid_t> given_up_;  // processes that the last answer reported; kills do not wait for them
+  // Processes that were alive at the last search or, before the first one, at the last KillAll, and have not
+  // been reaped. The next search is due when none is left.
+  std::set<pid_t> remaining_;
+  std::set<uint64_t> to_spare_;  // by the next kKillAll
+  std::set<pid_t> given_up_;     // processes that the last answer reported; kills do not wait for them
 };
 
 }  // namespace

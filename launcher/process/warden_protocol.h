@@ -8,6 +8,7 @@
 //   warden -> agent   Event. The answer to a kSpawn is either kNeverStarted, or kStarted and later kExited.
 //                     If exec is slow, one kSlowStart precedes the answer.
 //                     The answer to a kKillAll is any number of kLeftOver, then one kAllDead.
+//                     A kSpare before it adds one worker to those that the next kKillAll spares.
 //                     A kFenced means that the deadline of the last kFence has passed. A kExited follows for
 //                     each worker that the warden kills.
 //                     The answer to a kPing is an immediate kPong. A warden that does not answer is stopped
@@ -45,6 +46,7 @@ enum class RequestKind : uint32_t {
   kSpawn,
   kSignal,
   kSignalAll,
+  kSpare,
   kKillAll,
   kFence,
   kUnfence,
@@ -56,7 +58,7 @@ enum class RequestKind : uint32_t {
 struct Request {
   RequestKind kind = {};
   int32_t signo = {};        // kSignal, kSignalAll
-  uint64_t id = {};          // kSpawn, kSignal: the worker; kKillAll: > 0, repeated in the answers
+  uint64_t id = {};          // kSpawn, kSignal, kSpare: the worker; kKillAll: > 0, repeated in the answers
   uint32_t num_args = {};    // kSpawn: number of arguments, > 0
   uint32_t num_env = {};     // kSpawn: number of environment variables
   uint64_t bytes = {};       // kSpawn, kLastWords: size of the memory file

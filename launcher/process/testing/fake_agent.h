@@ -143,9 +143,11 @@ class FakeAgent {
     EXPECT_THAT(ReadUntil(out.reader.get(), "ready\n"), ::testing::HasSubstr("ready\n"));
     return id;
   }
-  std::vector<LeftOver> KillAll(Duration limit = kPatience) {
+  std::vector<LeftOver> KillAll(Duration limit = kPatience,
+                                const std::vector<WardenClient::WorkerId>& spare = {}) {
     std::optional<std::vector<LeftOver>> answer;
-    client().KillAll(limit, [&](const std::vector<LeftOver>& left) { answer = left; });
+    client().KillAll(
+        limit, [&](const std::vector<LeftOver>& left) { answer = left; }, spare);
     EXPECT_TRUE(RunUntil([&] { return answer.has_value(); }));
     return answer.value_or(std::vector<LeftOver>(1));
   }
