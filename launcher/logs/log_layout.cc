@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -59,7 +60,7 @@ absl::StatusOr<LogLayout> LogLayout::Create(absl::string_view base, absl::string
 
 LogLayout::~LogLayout() {
   if (off()) return;
-  if (prepared_ != nullptr) prepared_->RemoveIfEmpty();
+  if (prepared_ != nullptr) prepared_->attempt.RemoveIfEmpty();
   const bool is_temporary = !temporary_base_.empty();
   if (is_temporary) {
     for (const Attempt& attempt : attempts_) attempt.RemoveIfEmpty();
@@ -68,17 +69,27 @@ LogLayout::~LogLayout() {
   if (is_temporary) rmdir(temporary_base_.c_str());
 }
 
-std::string LogLayout::Attempt::worker_dir(int local_rank) const {
-  return absl::StrCat(dir, "/", local_rank);
+std::string LogLayout::Attempt::AddFolder(int local_rank) {
+  const auto taken = [this](const std::string& name) {
+    return std::find(folders.begin(), folders.end(), name) != folders.end();
+  };
+  std::string name = absl::StrCat(local_rank);
+  for (int k = 1; taken(name); ++k) name = absl::StrCat(local_rank, ".", k);
+  folders.push_back(name);
+  writers.insert(local_rank);
+  return absl::StrCat(dir, "/", name);
 }
 
 absl::Status LogLayout::Attempt::Make() const {
-  for (int i = 0; i < num_workers; ++i) RETURN_IF_ERROR(MakeDirectories(worker_dir(i)));
+  RETURN_IF_ERROR(MakeDirectories(dir));
+  for (const std::string& folder : folders) {
+    RETURN_IF_ERROR(MakeDirectories(absl::StrCat(dir, "/", folder)));
+  }
   return absl::OkStatus();
 }
 
 void LogLayout::Attempt::RemoveIfEmpty() const {
-  for (int i = 0; i < num_workers; ++i) rmdir(worker_dir(i).c_str());
+  for (const std::string& folder : folders) rmdir(absl::StrCat(dir, "/", folder).c_str());
   rmdir(dir.c_str());
 }
 
@@ -88,50 +99,64 @@ std::string LogLayout::AttemptDir(int restart_count) const {
 
 void LogLayout::PrepareAttempt(int restart_count, int num_workers) {
   if (off()) return;
-  prepared_ = std::make_unique<const Attempt>(Attempt{restart_count, num_workers, AttemptDir(restart_count)});
-  if (prepared_->Make().ok()) return;
-  prepared_->RemoveIfEmpty();
-  prepared_ = nullptr;
+  Prepared prepared = {num_workers, {.restart_count = restart_count, .dir = AttemptDir(restart_count)}};
+  for (int i = 0; i < num_workers; ++i) prepared.attempt.AddFolder(i);
+  if (!prepared.attempt.Make().ok()) return prepared.attempt.RemoveIfEmpty();
+  prepared_ = std::make_unique<const Prepared>(std::move(prepared));
 }
 
 bool LogLayout::IsPrepared(int restart_count, int num_workers) const {
-  return off() || (prepared_ != nullptr && prepared_->restart_count == restart_count &&
+  return off() || (prepared_ != nullptr && prepared_->attempt.restart_count == restart_count &&
                    prepared_->num_workers == num_workers);
 }
 
-absl::StatusOr<AttemptFiles> LogLayout::NewAttempt(int restart_count, int num_workers) {
+absl::StatusOr<LogLayout::Attempt*> LogLayout::AddAttempt(int restart_count, Attempt* newest) {
+  const std::string dir = AttemptDir(restart_count);
+  if (newest != nullptr) {
+    const auto used = std::count_if(attempts_.begin(), attempts_.end(), [&](const Attempt& attempt) {
+      return attempt.restart_count == restart_count;
+    });
+    const std::string older = absl::StrCat(dir, ".", used);
+    if (rename(dir.c_str(), older.c_str()) != 0 && errno != ENOENT) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename the log directory ", dir, " to ", older));
+    }
+    newest->dir = older;
+  }
+  return &attempts_.emplace_back(Attempt{.restart_count = restart_count, .dir = dir});
+}
+
+absl::StatusOr<AttemptFiles> LogLayout::NewAttempt(int restart_count, int num_workers,
+                                                   const std::set<int>& kept) {
   AttemptFiles files;
   files.workers.resize(static_cast<size_t>(num_workers));
   if (off()) return files;
   const bool is_prepared = IsPrepared(restart_count, num_workers);
-  if (prepared_ != nullptr && !is_prepared) prepared_->RemoveIfEmpty();
+  if (prepared_ != nullptr && !is_prepared) prepared_->attempt.RemoveIfEmpty();
   prepared_ = nullptr;
   files.dir = AttemptDir(restart_count);
   files.filtered_stdout_log = files.dir + "/filtered_stdout.log";
   files.filtered_stderr_log = files.dir + "/filtered_stderr.log";
-  int used = 0;
-  Attempt* newest = nullptr;
-  for (Attempt& attempt : attempts_) {
-    if (attempt.restart_count != restart_count) continue;
-    ++used;
-    newest = &attempt;
+  Attempt* attempt = nullptr;
+  for (Attempt& earlier : attempts_) {
+    std::erase_if(earlier.writers, [&](int local_rank) { return kept.count(local_rank) == 0; });
+    if (earlier.restart_count == restart_count) attempt = &earlier;
   }
-  if (newest != nullptr) {
-    const std::string older = absl::StrCat(files.dir, ".", used);
-    if (rename(files.dir.c_str(), older.c_str()) != 0 && errno != ENOENT) {
-      return absl::ErrnoToStatus(errno,
-                                 absl::StrCat("cannot rename the log directory ", files.dir, " to ", older));
-    }
-    newest->dir = older;
+  files.added = attempt != nullptr && !attempt->writers.empty();
+  if (!files.added) {
+    ASSIGN_OR_RETURN(attempt, AddAttempt(restart_count, attempt));
   }
-  attempts_.push_back({restart_count, num_workers, files.dir});
-  if (!is_prepared) RETURN_IF_ERROR(attempts_.back().Make());
   for (int i = 0; i < num_workers; ++i) {
-    const std::string dir = attempts_.back().worker_dir(i);
+    if (kept.count(i) > 0) continue;
+    const std::string dir = attempt->AddFolder(i);
     files.workers[static_cast<size_t>(i)] = {.stdout_log = dir + "/stdout.log",
                                              .stderr_log = dir + "/stderr.log",
                                              .error_json = dir + "/error.json"};
   }
+  files.in_use.push_back(files.dir);
+  for (const Attempt& earlier : attempts_) {
+    if (!earlier.writers.empty() && &earlier != attempt) files.in_use.push_back(earlier.dir);
+  }
+  if (!is_prepared) RETURN_IF_ERROR(attempt->Make());
   return files;
 }
 

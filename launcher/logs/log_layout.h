@@ -4,9 +4,14 @@
 // A start that uses no restart, for example after a membership change, has the same restart count as the
 // previous start. The directory of the previous start is then renamed to attempt_<restart count>.<k>, where
 // k = 1 is the oldest. So no file is overwritten, and attempt_<restart count> always has the newest files.
+//
+// A worker that survives its round keeps its files. A directory in which such a worker writes is not renamed: a
+// start with the same restart count adds to it. A worker that starts in it and finds <local rank> taken gets
+// <local rank>.<k>, where the largest k is the newest.
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,8 +30,10 @@ struct WorkerFiles {
 
 struct AttemptFiles {
   std::string dir = {};                   // empty if there are no files
-  std::vector<WorkerFiles> workers = {};  // indexed by local rank
-  // Shared by all workers:
+  std::vector<WorkerFiles> workers = {};  // indexed by local rank; without paths for workers that are kept
+  bool added = false;  // `dir` is that of an earlier start, and workers of that start still write in it
+  std::vector<std::string> in_use = {};  // `dir`, and the directories in which kept workers write
+  // Shared by all workers that started in `dir`:
   std::string filtered_stdout_log = {};
   std::string filtered_stderr_log = {};
 };
@@ -61,9 +68,9 @@ class LogLayout {
   // True if NewAttempt with the same arguments will not access the file system.
   bool IsPrepared(int restart_count, int num_workers) const;
   // Creates the directories of an attempt and returns the paths of its files. Call once for each start, after
-  // the workers of the previous start have ended.
+  // the workers of the previous start have ended, except those with a local rank in `kept`.
   //   Errors: the error of the failed system call, with the path.
-  absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers);
+  absl::StatusOr<AttemptFiles> NewAttempt(int restart_count, int num_workers, const std::set<int>& kept = {});
 
   // Returns the directory of the newest attempt with this restart count; empty if logs are off.
   std::string AttemptDir(int restart_count) const;
@@ -77,16 +84,27 @@ class LogLayout {
 
   struct Attempt {
     int restart_count = 0;
-    int num_workers = 0;
     std::string dir = {};
+    std::vector<std::string> folders = {};  // of the workers that started in `dir`
+    std::set<int> writers = {};             // local ranks of those that have not ended
 
-    std::string worker_dir(int local_rank) const;
+    // Returns the path of a new folder for this worker. Does not create it.
+    std::string AddFolder(int local_rank);
+    // Creates `dir` and the folders.
     absl::Status Make() const;
     void RemoveIfEmpty() const;
   };
+  // The directory that PrepareAttempt creates.
+  struct Prepared {
+    int num_workers = 0;
+    Attempt attempt;
+  };
+  // Adds an attempt, without directories, and renames the directory of `newest`, which is null or an earlier attempt
+  // with this restart count.
+  absl::StatusOr<Attempt*> AddAttempt(int restart_count, Attempt* newest);
 
   std::string run_dir_;
-  std::unique_ptr<const Attempt> prepared_;
+  std::unique_ptr<const Prepared> prepared_;
   std::vector<Attempt> attempts_;
   std::string temporary_base_;  // the base that Create made; empty if the caller gave a base
 };

@@ -4,6 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -13,8 +17,12 @@ namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 std::string FreshDir(const std::string& name) {
   const std::string dir = absl::StrCat(testing::TempDir(), "/", name);
@@ -64,6 +72,87 @@ TEST(LogLayoutTest, KeepsOlderFilesOfAReusedAttemptNumber) {
   EXPECT_EQ(text("attempt_0.1"), "first");
   EXPECT_EQ(text("attempt_0.2"), "second");
   EXPECT_EQ(text("attempt_1"), "third");
+}
+
+// Starts workers that write their name to stdout.log, as a job does whose workers survive rounds.
+class SurvivorsTest : public ::testing::Test {
+ protected:
+  // The workers with these local ranks are kept; `name` is written by each of the others.
+  AttemptFiles Start(int restart_count, const std::set<int>& kept, const std::string& name) {
+    const auto files = layout_.NewAttempt(restart_count, kWorkers, kept);
+    EXPECT_TRUE(files.ok()) << files.status();
+    for (int i = 0; i < kWorkers; ++i) {
+      const std::string& path = files->workers[static_cast<size_t>(i)].stdout_log;
+      EXPECT_EQ(path.empty(), kept.count(i) > 0) << i;
+      EXPECT_FALSE(fs::exists(path));
+      if (!path.empty()) std::ofstream(path) << name << i;
+    }
+    EXPECT_TRUE(fs::is_directory(files->dir)) << "the failure report is written there";
+    return *files;
+  }
+  // The worker's folder, relative to the run's directory, and what was written there, for each worker.
+  std::map<std::string, std::string> Files() const {
+    std::map<std::string, std::string> found;
+    for (const fs::directory_entry& file : fs::recursive_directory_iterator(layout_.run_dir())) {
+      if (!file.is_regular_file()) continue;
+      std::string& text = found[fs::relative(file.path().parent_path(), layout_.run_dir()).string()];
+      std::ifstream(file.path()) >> text;
+    }
+    return found;
+  }
+  std::vector<std::string> Names(std::vector<std::string> paths) const {
+    for (std::string& path : paths) path = fs::relative(path, layout_.run_dir()).string();
+    return paths;
+  }
+
+  static constexpr int kWorkers = 3;
+  LogLayout layout_ = *LogLayout::Create(FreshDir("survivors"), "j");
+};
+
+TEST_F(SurvivorsTest, AFailureThatIsChargedStartsADirectory) {
+  Start(0, {}, "a");
+  const AttemptFiles files = Start(1, {0, 2}, "b");
+  EXPECT_FALSE(files.added);
+  EXPECT_EQ(Names({files.dir}), std::vector<std::string>{"attempt_1"});
+  EXPECT_THAT(Names(files.in_use), UnorderedElementsAre("attempt_1", "attempt_0"));
+  // The only worker that wrote in attempt_1 has ended.
+  EXPECT_FALSE(Start(1, {0, 2}, "c").added);
+  EXPECT_THAT(Files(), UnorderedElementsAre(Pair("attempt_0/0", "a0"), Pair("attempt_0/1", "a1"),
+                                            Pair("attempt_0/2", "a2"), Pair("attempt_1.1/1", "b1"),
+                                            Pair("attempt_1/1", "c1")));
+}
+
+TEST_F(SurvivorsTest, ADirectoryInWhichASurvivorWritesIsNotRenamed) {
+  Start(0, {}, "a");
+  const AttemptFiles files = Start(0, {0, 2}, "b");
+  EXPECT_TRUE(files.added);
+  EXPECT_THAT(Names(files.in_use), ElementsAre("attempt_0"));
+  EXPECT_TRUE(Start(0, {2}, "c").added);
+  EXPECT_THAT(Files(), UnorderedElementsAre(Pair("attempt_0/0", "a0"), Pair("attempt_0/1", "a1"),
+                                            Pair("attempt_0/2", "a2"), Pair("attempt_0/1.1", "b1"),
+                                            Pair("attempt_0/0.1", "c0"), Pair("attempt_0/1.2", "c1")));
+  // Without survivors, the directory is renamed as usual.
+  EXPECT_FALSE(Start(0, {}, "d").added);
+  EXPECT_TRUE(fs::is_directory(layout_.run_dir() + "/attempt_0.1/1.2"));
+  EXPECT_FALSE(fs::exists(layout_.run_dir() + "/attempt_0/1.2"));
+}
+
+TEST_F(SurvivorsTest, ANameThatIsFreeIsUsed) {
+  Start(0, {}, "a");
+  Start(1, {0, 2}, "b");
+  EXPECT_TRUE(Start(1, {1}, "c").added);
+  EXPECT_THAT(Files(), UnorderedElementsAre(Pair("attempt_0/0", "a0"), Pair("attempt_0/1", "a1"),
+                                            Pair("attempt_0/2", "a2"), Pair("attempt_1/1", "b1"),
+                                            Pair("attempt_1/0", "c0"), Pair("attempt_1/2", "c2")));
+}
+
+TEST_F(SurvivorsTest, AllSurvive) {
+  Start(0, {}, "a");
+  EXPECT_TRUE(Start(0, {0, 1, 2}, "b").added);
+  const AttemptFiles files = Start(1, {0, 1, 2}, "c");
+  EXPECT_FALSE(files.added);
+  EXPECT_THAT(Names(files.in_use), UnorderedElementsAre("attempt_1", "attempt_0"));
+  EXPECT_THAT(Files(), SizeIs(3));
 }
 
 TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {

@@ -51,15 +51,18 @@ bool StartFiles::NeedsDisk(const LogLayout& layout) const {
 }
 
 void StartFiles::Open(LogLayout& layout) {
-  absl::StatusOr<AttemptFiles> files = layout.NewAttempt(restart_count, static_cast<int>(plans.size()));
+  absl::StatusOr<AttemptFiles> files = layout.NewAttempt(restart_count, static_cast<int>(plans.size()), kept);
   if (!files.ok()) {
     problems.emplace_back(files.status().code(),
                           absl::StrCat("cannot create the workers' files, continuing without them: ",
                                        std::string(files.status().message())));
     files.emplace().workers.resize(plans.size());
   }
+  dir = files->dir;
+  added = files->added;
+  in_use = files->in_use;
   const auto open_filtered = [&](bool wanted, const std::string& path) -> std::unique_ptr<LogFile> {
-    if (!wanted || path.empty() || plans.empty()) return nullptr;
+    if (!wanted || added || path.empty() || plans.empty()) return nullptr;
     auto log = LogFile::Open(path, plans[0].max_log_bytes);
     if (log.ok()) return *std::move(log);
     problems.push_back(log.status());
@@ -69,7 +72,7 @@ void StartFiles::Open(LogLayout& layout) {
   filtered_stderr = open_filtered(filters_stderr, files->filtered_stderr_log);
   for (size_t i = 0; i < plans.size(); ++i) {
     plans[i].files = files->workers[i];
-    opened.push_back(WorkerOutput::OpenFiles(plans[i]));
+    opened.push_back(WorkerOutput::OpenFiles(plans[i]));  // opens nothing without paths
   }
 }
 

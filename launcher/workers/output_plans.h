@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,14 @@ struct StartFiles {
   int restart_count = 0;
   bool filters_stdout = false;
   bool filters_stderr = false;
-  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets `files` of each
+  std::set<int> kept = {};                     // local ranks of workers that keep their files
+  std::vector<WorkerOutput::Plan> plans = {};  // by local rank; Open sets `files` of all that are not kept
 
   // Results of Open:
-  std::vector<WorkerOutput::Files> opened = {};  // by local rank
+  std::vector<WorkerOutput::Files> opened = {};  // by local rank; without files for workers that are kept
+  std::string dir = {};                          // of the attempt; empty if there are no files
+  bool added = false;                            // see AttemptFiles; the filtered logs are already open
+  std::vector<std::string> in_use = {};          // see AttemptFiles
   std::unique_ptr<LogFile> filtered_stdout = {};
   std::unique_ptr<LogFile> filtered_stderr = {};
   std::vector<absl::Status> problems = {};  // why files are missing; the start continues without them
