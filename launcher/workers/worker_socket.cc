@@ -30,20 +30,49 @@ constexpr size_t kMostPeers = 1024;
 
 // The connection of one worker.
 struct Peer {
-  Peer(boost::asio::io_context& io, int fd) : descriptor(io, fd) {}
+  Peer(boost::asio::io_context& io, int fd, pid_t process) : descriptor(io, fd), pid(process) {}
 
-  // Does not block. If the worker's receive buffer is full, the worker has unread requests; this request is
-  // then sent again at the worker's next report.
-  void Ask(uint64_t number, const std::string& request) {
-    if (asked >= number) return;
-    if (send(descriptor.native_handle(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
-      asked = number;
-    }
+  // Does not block. Returns false if the worker's receive buffer is full. Any other error means that the
+  // connection is closed, which the read handler detects.
+  bool Send(const std::string& packet) {
+    const int fd = descriptor.native_handle();
+    return send(fd, packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
+  }
+  // For a worker that is not registered. If its receive buffer is full, it has unread requests; this request is
+  // then sent again at its next report.
+  void Ask(uint64_t number, const std::string& packet) {
+    if (asked >= number || !Send(packet)) return;
+    Asked(number);
+  }
+  void Asked(uint64_t number) {
+    asked = number;
+    lacks_snapshot = true;
+    snapshot_before = snapshot;
+  }
+  // Makes the state of a registered worker the next request, unless it is the one that was sent last.
+  void UpdateRequest() {
+    levels.take_snapshot = lacks_snapshot;
+    const std::string newest = Encode(levels);
+    request = newest == sent ? "" : newest;
   }
 
   Descriptor descriptor;
-  uint64_t asked = 0;     // number of the last request sent
+  const pid_t pid;        // of the process that connected
   bool reported = false;  // a valid report has arrived
+
+  uint64_t asked = 0;                           // number of the last AskForSnapshot that was passed on
+  bool lacks_snapshot = false;                  // the worker has not reported the snapshot of that request
+  std::optional<int64_t> snapshot = {};         // the last one that it has reported in its round
+  std::optional<int64_t> snapshot_before = {};  // `snapshot` at the time of that request
+
+  // A worker that may survive:
+  std::optional<LocalRank> registered = {};
+  AgentRequest levels = {};
+  // Packets that are not sent yet, in this order; empty: none.
+  std::string offer = {};
+  std::string request = {};
+  std::string sent = {};     // the last request that was sent
+  bool awaits_room = false;  // the worker's receive buffer is full
 };
 
 // A quarter of the descriptor limit, so that enough descriptors remain for starting workers.
@@ -57,12 +86,13 @@ size_t MostPeers() {
 
 struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   State(boost::asio::io_context& io_context, std::function<void(const WorkerReport&)> report_handler,
-        std::function<void(const std::string&)> problem_handler)
+        std::function<void(const std::string&)> problem_handler, SurvivalHandlers survival_handlers)
       : io(io_context),
         listener(io_context),
         pause(io_context),
         on_report(std::move(report_handler)),
-        on_problem(std::move(problem_handler)) {}
+        on_problem(std::move(problem_handler)),
+        survivals(std::move(survival_handlers)) {}
 
   void Accept() {
     listener.async_wait(
@@ -75,7 +105,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
             ucred peer{};
             socklen_t size = sizeof peer;
             if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid()) {
-              self->AddPeer(std::make_shared<Peer>(self->io, fd));
+              self->AddPeer(std::make_shared<Peer>(self->io, fd, peer.pid));
             } else {
               close(fd);
             }
@@ -93,7 +123,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     Read(shared_from_this(), std::move(newcomer));
   }
 
-  // Closes the oldest connection that has not sent a report. Returns false if there is no such connection.
+  // Closes the oldest connection that has not sent a report and is not registered. Returns false if there is none.
   bool MakeRoom() {
     if (on_problem && !std::exchange(reported_full, true)) {
       on_problem(absl::StrCat(
@@ -102,7 +132,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     }
     const auto idle = std::find_if(peers.begin(), peers.end(), [](const std::weak_ptr<Peer>& p) {
       const auto peer = p.lock();
-      return peer != nullptr && !peer->reported;
+      return peer != nullptr && !peer->reported && !peer->registered;
     });
     if (idle == peers.end()) return false;
     boost::system::error_code ignored;
@@ -123,28 +153,89 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   static void Read(std::shared_ptr<State> self, std::shared_ptr<Peer> peer) {
     Descriptor& descriptor = peer->descriptor;
     descriptor.async_wait(Descriptor::wait_read, [self, peer](const boost::system::error_code& error) {
-      if (error || self->closed) return;
+      if (self->closed) return;
+      if (error) return self->OnClosed(peer);
       std::array<char, kMaxWorkerMessageBytes> packet;
       const ssize_t n =
           recv(peer->descriptor.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
-      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->OnClosed(peer);
       if (n > 0 && static_cast<size_t>(n) <= packet.size()) {
-        self->OnPacket(*peer, {packet.data(), static_cast<size_t>(n)});
+        self->OnPacket(peer, {packet.data(), static_cast<size_t>(n)});
       }
       if (!self->closed) Read(self, peer);
     });
   }
 
-  void OnPacket(Peer& peer, std::string_view packet) {
-    if (const std::optional<int> version = OtherVersion(packet)) return Answer(peer, *version);
+  void OnClosed(const std::shared_ptr<Peer>& peer) {
+    boost::system::error_code ignored;
+    peer->descriptor.close(ignored);  // a handler that waits for room may hold the peer
+    const std::optional<LocalRank> registered = std::exchange(peer->registered, std::nullopt);
+    if (registered) survivals.unregistered(*registered);
+  }
+
+  void OnPacket(const std::shared_ptr<Peer>& peer, std::string_view packet) {
+    if (const std::optional<int> version = OtherVersion(packet)) return Answer(*peer, *version);
+    if (std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(packet)) {
+      return OnSurvival(peer, *std::move(survival));
+    }
     std::optional<WorkerReport> report = DecodeWorkerReport(packet);
     if (!report) return;
     report->message = Utf8Line({report->message.data(), report->message.size()}, kMaxReportTextBytes);
-    peer.reported = true;
-    if (report->round == asked_round) peer.Ask(requests, request);
+    peer->reported = true;
+    peer->snapshot = report->snapshot_step;
+    if (peer->snapshot && peer->snapshot != peer->snapshot_before) peer->lacks_snapshot = false;
+    if (report->round == asked_round && !peer->registered) peer->Ask(requests, request);
     WorkerReport& newest = last[report->local_rank];
     newest = *std::move(report);
     if (on_report) on_report(newest);
+  }
+
+  void OnSurvival(const std::shared_ptr<Peer>& peer, WorkerSurvival survival) {
+    if (survival.round != round || !survivals.asks) return;
+    survival.message = Utf8Line({survival.message.data(), survival.message.size()}, kMaxReportTextBytes);
+    if (survival.state == SurvivalState::kParked) {
+      if (peer->registered == survival.local_rank) survivals.parked(survival);
+      return;
+    }
+    if (peer->registered || Registered(survival.local_rank) != nullptr) return;
+    // Before the call, because the handler may answer the worker.
+    peer->registered = survival.local_rank;
+    peer->levels = {.round = round};
+    if (!survivals.asks(survival, peer->pid)) peer->registered.reset();
+    if (peer->registered && asked_round == round && peer->asked < requests) RequestSnapshot(peer);
+  }
+
+  // Returns the connection that has registered this worker; null if there is none.
+  std::shared_ptr<Peer> Registered(LocalRank local_rank) const {
+    for (const std::weak_ptr<Peer>& candidate : peers) {
+      const std::shared_ptr<Peer> peer = candidate.lock();
+      if (peer != nullptr && peer->registered == local_rank) return peer;
+    }
+    return nullptr;
+  }
+
+  // Passes the last AskForSnapshot on to a registered worker of its round.
+  void RequestSnapshot(const std::shared_ptr<Peer>& peer) {
+    if (peer->levels.round != asked_round) return;
+    peer->Asked(requests);
+    peer->sent.clear();  // a second request for a snapshot may equal the first one
+    peer->UpdateRequest();
+    Flush(shared_from_this(), peer);
+  }
+
+  // Sends to a registered worker what is not sent yet, now or when its receive buffer has room.
+  static void Flush(const std::shared_ptr<State>& self, const std::shared_ptr<Peer>& peer) {
+    if (peer->awaits_room) return;
+    if (!peer->offer.empty() && peer->Send(peer->offer)) peer->offer.clear();
+    if (peer->offer.empty() && !peer->request.empty() && peer->Send(peer->request)) {
+      peer->sent = std::exchange(peer->request, "");
+    }
+    if (peer->offer.empty() && peer->request.empty()) return;
+    peer->awaits_room = true;
+    peer->descriptor.async_wait(Descriptor::wait_write, [self, peer](const boost::system::error_code& error) {
+      peer->awaits_room = false;
+      if (!error && !self->closed && peer->registered) Flush(self, peer);
+    });
   }
 
   // Sends the worker a notice that its library has another version. Reports this to the caller once.
@@ -166,6 +257,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   bool closed = false;
   const std::function<void(const WorkerReport&)> on_report;
   const std::function<void(const std::string&)> on_problem;
+  const SurvivalHandlers survivals;
   const size_t most_peers = MostPeers();
   bool reported_full = false;
   bool reported_version = false;
@@ -175,20 +267,21 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   uint64_t requests = 0;  // number of AskForSnapshot calls
   std::string request;    // the last request, encoded
   Round asked_round{-1};  // the round of the last request
+  Round round{-1};        // of the last BeginRound
 };
 
 WorkerSocket::WorkerSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 absl::StatusOr<std::unique_ptr<WorkerSocket>> WorkerSocket::Open(
     boost::asio::io_context& io, std::function<void(const WorkerReport&)> on_report,
-    std::function<void(const std::string&)> on_problem) {
+    std::function<void(const std::string&)> on_problem, SurvivalHandlers survivals) {
   const auto failed = [](absl::string_view what) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot ", what, " the socket for workers' reports: ", std::strerror(errno)));
   };
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return failed("open");
-  auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_problem));
+  auto state = std::make_shared<State>(io, std::move(on_report), std::move(on_problem), std::move(survivals));
   state->listener.assign(fd);
   // bind() without a name lets the kernel choose a free abstract name.
   sockaddr_un address{};
@@ -241,8 +334,42 @@ void WorkerSocket::AskForSnapshot(Round round) {
   state_->asked_round = round;
   ++state_->requests;
   for (const std::weak_ptr<Peer>& peer : state_->peers) {
-    if (const auto worker = peer.lock()) worker->Ask(state_->requests, state_->request);
+    const auto worker = peer.lock();
+    if (worker == nullptr) continue;
+    if (worker->registered) {
+      state_->RequestSnapshot(worker);
+    } else {
+      worker->Ask(state_->requests, state_->request);
+    }
   }
+}
+
+void WorkerSocket::BeginRound(Round round, const std::set<LocalRank>& kept) {
+  state_->round = round;
+  for (const std::weak_ptr<Peer>& peer : state_->peers) {
+    const auto worker = peer.lock();
+    if (worker == nullptr || !worker->registered) continue;
+    if (kept.count(*worker->registered) == 0) worker->registered.reset();
+    worker->lacks_snapshot = false;
+    worker->snapshot.reset();
+  }
+}
+
+void WorkerSocket::SetLevels(LocalRank local_rank, const AgentRequest& levels) {
+  const std::shared_ptr<Peer> peer = state_->Registered(local_rank);
+  if (peer == nullptr) return;
+  peer->levels = levels;
+  peer->UpdateRequest();
+  State::Flush(state_, peer);
+}
+
+void WorkerSocket::Offer(LocalRank local_rank, const RoundOffer& offer) {
+  const std::shared_ptr<Peer> peer = state_->Registered(local_rank);
+  if (peer == nullptr) return;
+  peer->levels = {.round = offer.round, .may_survive = peer->levels.may_survive};
+  peer->request.clear();
+  peer->offer = Encode(offer);
+  State::Flush(state_, peer);
 }
 
 }  // namespace ddprun
