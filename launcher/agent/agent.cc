@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/exit_info.h"
 #include "base/uuid.h"
 #include "base/wake_timer.h"
@@ -58,6 +57,14 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                 .ended =
                     [this](LocalRank rank, const ExitInfo& exit) {
                       driver_.Step(WorkerEnded{rank, exit});
+                    },
+                .survives =
+                    [this](LocalRank rank, bool asks) {
+                      driver_.Step(WorkerSurvives{rank, asks});
+                    },
+                .parked =
+                    [this](LocalRank rank, Round round, const std::string& why) {
+                      driver_.Step(WorkerParked{rank, round, why});
                     },
                 .gone =
                     [this](const std::vector<std::string>& unkillable) {
@@ -116,7 +123,7 @@ NodeIdentity Agent::NewIdentity() {
   return self_;
 }
 
-void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& /*keep*/) {
+void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& keep) {
   if (countdown_) countdown_->Stop();
   if (a.group_rank != GroupRank(0)) stores_.Withdraw();
   log_.Event("round_started", {{"round", absl::StrCat(a.round.value())},
@@ -126,26 +133,30 @@ void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& /*keep*
                                {"master", absl::StrCat(a.master_addr, ":", a.master_port)}});
   stopping_ = false;
   Observe([&](AgentObserver& o) { o.OnRound(a, Now()); });
-  workers_.Start(a, network_ ? network_() : NodeNetwork());
+  workers_.Start(a, network_ ? network_() : NodeNetwork(), keep);
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
-void Agent::SignalWorkers(int signo, const std::set<LocalRank>& /*spare*/) {
+void Agent::SignalWorkers(int signo, const std::set<LocalRank>& spare) {
   ObserveStopping();
-  workers_.Signal(signo);
+  workers_.Signal(signo, spare);
 }
 
 void Agent::KillWorkers(const std::set<LocalRank>& spare) {
   if (driver_.machine().alive() > static_cast<int>(spare.size())) ObserveStopping();
-  workers_.KillAll();
+  workers_.KillAll(spare);
 }
 
-// LocalWorkers lets no worker ask to survive yet.
 void Agent::TellSurvivors(const ddprun::TellSurvivors& what) {
-  DDPRUN_CHECK(false, "round " << what.round.value());
+  if (what.round_over) ObserveStopping();
+  workers_.TellSurvivors(what.who, {.round = what.round,
+                                    .may_survive = true,
+                                    .round_over = what.round_over,
+                                    .no_round_follows = what.no_round_follows});
 }
+
 void Agent::RecordParked(LocalRank local_rank, const std::string& why) {
-  DDPRUN_CHECK(false, "local rank " << local_rank.value() << ": " << why);
+  workers_.RecordParked(local_rank, why);
 }
 
 void Agent::ObserveStopping() {

@@ -37,15 +37,17 @@ absl::Status WorkerMonitor::Open(WardenClient& processes) {
   return absl::OkStatus();
 }
 
-void WorkerMonitor::BeginRound() {
+void WorkerMonitor::BeginRound(const std::vector<pid_t>& kept) {
   stuck_.Clear();
+  for (const pid_t pid : kept) stuck_.Add(pid);
   if (watchdog_ == nullptr) return;
   watchdog_->BeginRound();
   handlers_.note({.what = "watchdog started"});
 }
 
-void WorkerMonitor::Gone() {
+void WorkerMonitor::Gone(const std::vector<pid_t>& kept) {
   stuck_.Clear();
+  for (const pid_t pid : kept) stuck_.Add(pid);
   if (watchdog_ != nullptr) handlers_.note({.what = "watchdog stopped"});
 }
 

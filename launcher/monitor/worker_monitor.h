@@ -42,11 +42,12 @@ class WorkerMonitor {
   // The path of the watchdog's FIFO; empty if the watchdog is off.
   std::string timer_file() const { return watchdog_ ? watchdog_->path() : ""; }
 
-  void BeginRound();
+  // `kept`: processes of the round before that go on in this one.
+  void BeginRound(const std::vector<pid_t>& kept = {});
   void Started(pid_t pid) { stuck_.Add(pid); }
   void Ended(pid_t pid) { stuck_.Remove(pid); }
-  // Call when all workers of the round have ended.
-  void Gone();
+  // Call when all workers of the round have ended, except those that are kept.
+  void Gone(const std::vector<pid_t>& kept = {});
   // Returns a clause that states why the watchdog signalled the process; empty if the watchdog did not signal
   // the process in this round.
   std::string CauseOf(pid_t pid) const { return watchdog_ ? watchdog_->ExpiredTimerOf(pid) : ""; }

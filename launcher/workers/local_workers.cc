@@ -99,7 +99,13 @@ absl::Status LocalWorkers::OpenRest() {
       [this](const WorkerReport& report) {
         if (report.snapshot_step) handlers_.snapshot(report.round, *report.snapshot_step);
       },
-      [this](const std::string& why) { log_.Say(why); });
+      [this](const std::string& why) { log_.Say(why); },
+      {.asks = [this](const WorkerSurvival& survival, pid_t) { return OnAsksToSurvive(survival); },
+       .parked =
+           [this](const WorkerSurvival& survival) {
+             handlers_.parked(survival.local_rank, survival.round, survival.message);
+           },
+       .unregistered = [this](LocalRank rank) { handlers_.survives(rank, false); }});
   if (socket.ok()) {
     reports_ = *std::move(socket);
   } else {
@@ -113,20 +119,56 @@ absl::Status LocalWorkers::OpenRest() {
   return absl::OkStatus();
 }
 
-void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& network) {
+bool LocalWorkers::OnAsksToSurvive(const WorkerSurvival& survival) {
+  if (Running(survival.local_rank) == nullptr) return false;
+  handlers_.survives(survival.local_rank, true);
+  return true;
+}
+
+LocalWorkers::Worker* LocalWorkers::Running(LocalRank local_rank) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.local_rank == local_rank) return &worker;
+  }
+  return nullptr;
+}
+
+std::vector<pid_t> LocalWorkers::Pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.pid != 0) pids.push_back(worker.pid);
+  }
+  return pids;
+}
+
+void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& network,
+                         const std::set<LocalRank>& keep) {
   assignment_ = assignment;
   network_ = network;
+  keep_ = keep;
   failures_.BeginRound(assignment_);
-  last_signal_sent_.reset();
-  watch_.BeginRound();
-  workers_.clear();
-  outputs_.clear();
+  std::erase_if(workers_, [&keep](const auto& w) { return keep.count(w.second.local_rank) == 0; });
+  for (auto& [id, worker] : workers_) {
+    worker.started = Now();
+    worker.last_signal.reset();
+  }
+  watch_.BeginRound(Pids());
+  outputs_.resize(config_.num_local_workers);
+  for (int i = 0; i < config_.num_local_workers; ++i) {
+    if (keep.count(LocalRank(i)) == 0) outputs_[i].reset();
+  }
+  drained_.clear();
+  if (keep.empty()) filtered_stdout_ = filtered_stderr_ = nullptr;
   unread_ = 0;
+  if (reports_ != nullptr) {
+    reports_->BeginRound(assignment_.round, keep);
+    for (const LocalRank rank : keep) reports_->Offer(rank, OfferFor(config_, assignment_, rank, network_));
+  }
   attempt_dir_ = logs_.AttemptDir(assignment_.restart_count);
   const auto files =
       std::make_shared<StartFiles>(StartFiles{.restart_count = static_cast<int>(assignment_.restart_count),
                                               .filters_stdout = !config_.stdout_filters.empty(),
                                               .filters_stderr = !config_.stderr_filters.empty()});
+  for (const LocalRank rank : keep) files->kept.insert(static_cast<int>(rank.value()));
   const OutputPlans plans(config_, assignment_, HostNameOfSystem());
   for (int i = 0; i < config_.num_local_workers; ++i) files->plans.push_back(plans.For(LocalRank(i)));
   ++start_;
@@ -144,16 +186,18 @@ void LocalWorkers::StartWith(StartFiles& files) {
     return std::make_shared<FilteredLog>(
         std::make_unique<QueuedLog>(&logs_.disk(), std::move(file), console_.warn()), filters);
   };
-  const std::shared_ptr<FilteredLog> out = filtered(files.filtered_stdout, config_.stdout_filters);
-  const std::shared_ptr<FilteredLog> err = filtered(files.filtered_stderr, config_.stderr_filters);
+  if (!files.added) {
+    filtered_stdout_ = filtered(files.filtered_stdout, config_.stdout_filters);
+    filtered_stderr_ = filtered(files.filtered_stderr, config_.stderr_filters);
+  }
   for (int i = 0; i < config_.num_local_workers; ++i) {
     const LocalRank local_rank(i);
+    if (keep_.count(local_rank) > 0) continue;
     WorkerOutput::Plan& plan = files.plans[i];
-    plan.filtered_stdout = out;
-    plan.filtered_stderr = err;
+    plan.filtered_stdout = filtered_stdout_;
+    plan.filtered_stderr = filtered_stderr_;
     const std::string& error_file = plan.files.error_json;
-    outputs_.push_back(
-        std::make_unique<WorkerOutput>(console_, logs_.disk(), plan, std::move(files.opened[i])));
+    outputs_[i] = std::make_unique<WorkerOutput>(console_, logs_.disk(), plan, std::move(files.opened[i]));
     const WardenClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = local_rank, .started = Now(), .error_file = error_file};
     const std::vector<std::string> argv = ArgumentsFor(config_.program, local_rank, config_.pass_local_rank);
@@ -170,17 +214,20 @@ void LocalWorkers::StartWith(StartFiles& files) {
                           .file = SubstituteLocalRank(config_.program.file, local_rank),
                           .env = env,
                           .cpus = {cpus_[i].begin(), cpus_[i].end()},
-                          .stdout_fd = outputs_.back()->stdout_fd(),
-                          .stderr_fd = outputs_.back()->stderr_fd()});
-    outputs_.back()->CloseChildEnds();
+                          .stdout_fd = outputs_[i]->stdout_fd(),
+                          .stderr_fd = outputs_[i]->stderr_fd()});
+    outputs_[i]->CloseChildEnds();
   }
-  oom_watch_.emplace();  // done after the Spawn requests, so that it does not delay them
+  // Survivors keep their counters.
+  if (keep_.empty() || !oom_watch_)
+    oom_watch_.emplace();  // done after the Spawn requests, so that it does not delay them
 }
 
 void LocalWorkers::CancelStart() {
   if (!std::exchange(opening_, false)) return;
   logs_.CancelOpenFiles();
   for (int i = 0; i < config_.num_local_workers; ++i) {
+    if (keep_.count(LocalRank(i)) > 0) continue;
     const WardenClient::WorkerId id = next_worker_++;
     workers_[id] = {.local_rank = LocalRank(i), .started = Now()};
     boost::asio::post(
@@ -193,7 +240,7 @@ void LocalWorkers::OnStarted(WardenClient::WorkerId id, pid_t pid) {
   if (it == workers_.end()) return;
   it->second.pid = pid;
   // If a signal was sent before the pid was known, Signal() could not log it.
-  if (last_signal_sent_ && *last_signal_sent_ != SIGKILL) LogSent(*last_signal_sent_, pid);
+  if (const std::optional<int> sent = it->second.last_signal; sent && *sent != SIGKILL) LogSent(*sent, pid);
   oom_watch_->Add(pid);
   watch_.Started(pid);
   handlers_.started(it->second.local_rank, pid);
@@ -238,7 +285,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
                        .failed_at = now,
                        .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
                        .step = report ? std::optional(report->step) : std::nullopt},
-                      {.time = absl::Now(), .progress = progress, .last_signal = last_signal_sent_});
+                      {.time = absl::Now(), .progress = progress, .last_signal = worker.last_signal});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
   }
   handlers_.ended(worker.local_rank, exit);
@@ -283,13 +330,33 @@ void LocalWorkers::AskForSnapshot(Round round) {
   if (reports_ != nullptr) reports_->AskForSnapshot(round);
 }
 
-void LocalWorkers::Signal(int signo) {
-  last_signal_sent_ = signo;
+void LocalWorkers::Signal(int signo, const std::set<LocalRank>& spare) {
   CancelStart();
-  for (const auto& [id, worker] : workers_) {
+  for (auto& [id, worker] : workers_) {
+    if (spare.count(worker.local_rank) > 0) continue;
+    worker.last_signal = signo;
     if (worker.pid != 0) LogSent(signo, worker.pid);
+    if (!spare.empty()) processes_.Signal(id, signo);
   }
-  processes_.SignalAll(signo);
+  if (spare.empty()) processes_.SignalAll(signo);
+}
+
+void LocalWorkers::TellSurvivors(const std::set<LocalRank>& who, const AgentRequest& levels) {
+  if (reports_ == nullptr) return;
+  for (const LocalRank rank : who) reports_->SetLevels(rank, levels);
+}
+
+void LocalWorkers::RecordParked(LocalRank local_rank, const std::string& why) {
+  const Worker* const worker = Running(local_rank);
+  const TimePoint now = Now();
+  const std::optional<WorkerReport> report = ReportOf(local_rank);
+  failures_.AddParked({.local_rank = local_rank,
+                       .pid = worker == nullptr ? 0 : worker->pid,
+                       .exit = Exited{1},
+                       .failed_at = now,
+                       .uptime = worker == nullptr ? Duration::zero() : now - worker->started,
+                       .step = report ? std::optional(report->step) : std::nullopt},
+                      absl::Now(), why);
 }
 
 void LocalWorkers::LogSent(int signo, pid_t pid) const {
@@ -304,19 +371,31 @@ void LocalWorkers::Fence(std::optional<BootTime> deadline) {
   }
 }
 
-void LocalWorkers::KillAll() {
-  if (!workers_.empty() || opening_) last_signal_sent_ = SIGKILL;
+void LocalWorkers::KillAll(const std::set<LocalRank>& spare) {
   CancelStart();
-  processes_.KillAll(kKillLimit, [this](const std::vector<LeftOver>& left_over) {
+  std::vector<WardenClient::WorkerId> spared;
+  for (auto& [id, worker] : workers_) {
+    if (spare.count(worker.local_rank) > 0) {
+      spared.push_back(id);
+    } else {
+      worker.last_signal = SIGKILL;
+    }
+  }
+  const auto killed = [this, spare](const std::vector<LeftOver>& left_over) {
     unkillable_.clear();
     for (const LeftOver& process : left_over) {
       unkillable_.push_back(ToString(process));
       log_.Say(absl::StrCat("continuing although a process cannot be killed: ", ToString(process)));
     }
-    // All writers have ended; only their last output may still be in flight.
+    // All writers have ended, except the workers to spare; only the others' last output may still be in flight.
     killed_ = true;
-    undrained_ = static_cast<int>(outputs_.size());
-    for (const std::unique_ptr<WorkerOutput>& output : outputs_) {
+    std::vector<WorkerOutput*> ended;
+    for (int i = 0; i < static_cast<int>(outputs_.size()); ++i) {
+      if (outputs_[i] == nullptr || spare.count(LocalRank(i)) > 0) continue;
+      if (drained_.insert(LocalRank(i)).second) ended.push_back(outputs_[i].get());
+    }
+    undrained_ = static_cast<int>(ended.size());
+    for (WorkerOutput* const output : ended) {
       output->Drain(kDrainLimit, [this] {
         --undrained_;
         CheckGone();
@@ -329,22 +408,30 @@ void LocalWorkers::KillAll() {
       CheckGone();
     });
     CheckGone();
-  });
+  };
+  processes_.KillAll(kKillLimit, killed, spared);
 }
 
 void LocalWorkers::CheckGone() {
   if (!killed_ || undrained_ > 0 || unread_ > 0) return;
   killed_ = false;
   drain_.cancel();
-  watch_.Gone();
+  watch_.Gone(Pids());
   handlers_.gone(unkillable_);
 }
 
 void LocalWorkers::CompleteFailures() {
-  failures_.Complete(
-      {.stderr_tail = [this](LocalRank r) { return outputs_[r.value()]->StderrTail().value_or(""); },
-       .tail_has_stdout = [this](LocalRank r) { return outputs_[r.value()]->tail_has_stdout(); },
-       .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
+  failures_.Complete({.stderr_tail =
+                          [this](LocalRank r) {
+                            const auto& output = outputs_[r.value()];
+                            return output == nullptr ? "" : output->StderrTail().value_or("");
+                          },
+                      .tail_has_stdout =
+                          [this](LocalRank r) {
+                            const auto& output = outputs_[r.value()];
+                            return output != nullptr && output->tail_has_stdout();
+                          },
+                      .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
 }
 
 void LocalWorkers::WriteFile(const std::string& path, const std::string& text,

@@ -38,15 +38,18 @@ namespace ddprun {
 // Never blocks `io`. If a file system does not respond, the workers start only after it responds again, and
 // `gone` is delayed by at most kDrainLimit (2 s).
 //   Order:   call Open once; then alternate Start and KillAll, and call Start only after `gone` has been
-//            called for the last KillAll. Handlers run on `io`, never inside a call.
+//            called for the last KillAll, or when all workers have parked. Handlers run on `io`, never inside a call.
 //   Threads: the thread that runs `io`.
 class LocalWorkers {
  public:
   struct Handlers {
     std::function<void(LocalRank, pid_t)> started;          // exec has succeeded
     std::function<void(LocalRank, const ExitInfo&)> ended;  // failures() already includes a failure
-    // KillAll is complete: no process is left except those described in `unkillable`, and the output has been
-    // forwarded, or kDrainLimit has passed.
+    // A worker asks to survive its round, or no longer can, because its connection was closed.
+    std::function<void(LocalRank, bool asks)> survives;
+    std::function<void(LocalRank, Round, const std::string& why)> parked;
+    // KillAll is complete: no process is left except the workers to spare and those described in `unkillable`, and the
+    // output has been forwarded, or kDrainLimit has passed.
     std::function<void(const std::vector<std::string>& unkillable)> gone;
     // Called for each worker report that mentions a snapshot. `step` is the step of the worker's newest
     // snapshot.
@@ -70,10 +73,16 @@ class LocalWorkers {
   //           available. A failure to open the socket for worker reports is only logged.
   void Open(std::function<void(const absl::Status&)> done);
 
-  // A worker that is signalled or killed while its files are still being opened ends as NeverStarted.
-  void Start(const Assignment& assignment, const NodeNetwork& network = {});
-  void Signal(int signo);
-  void KillAll();
+  // A worker that is signalled or killed while its files are still being opened ends as NeverStarted. The workers in `keep`
+  // have parked: they keep their processes, files, timers and OOM counters, and get an offer of their place.
+  void Start(const Assignment& assignment, const NodeNetwork& network = {},
+             const std::set<LocalRank>& keep = {});
+  void Signal(int signo, const std::set<LocalRank>& spare = {});
+  void KillAll(const std::set<LocalRank>& spare = {});
+  // Sends `levels` to workers that have asked to survive.
+  void TellSurvivors(const std::set<LocalRank>& who, const AgentRequest& levels);
+  // Adds to failures() that a worker has parked without being asked.
+  void RecordParked(LocalRank local_rank, const std::string& why);
   // Arms the fence: the workers are killed at `deadline`, even if this process is stopped. nullopt disarms
   // the fence.
   void Fence(std::optional<BootTime> deadline);
@@ -109,8 +118,9 @@ class LocalWorkers {
   struct Worker {
     LocalRank local_rank;
     pid_t pid = 0;
-    TimePoint started = {};
+    TimePoint started = {};  // of the round, if the worker was kept
     std::string error_file = {};
+    std::optional<int> last_signal = {};  // nullopt if no signal was sent to the worker in this round
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
@@ -130,6 +140,12 @@ class LocalWorkers {
   void LogSent(int signo, pid_t pid) const;
   void OnEnded(WardenClient::WorkerId id, const ExitInfo& exit);
   void OnStuck(pid_t pid, const std::string& where);
+  // Whether a worker that asks to survive may be registered.
+  bool OnAsksToSurvive(const WorkerSurvival& survival);
+  // Returns the running worker; null if there is none.
+  Worker* Running(LocalRank local_rank);
+  // The processes of the workers that have not ended.
+  std::vector<pid_t> Pids() const;
   // Returns the worker's last report in this round; nullopt if there is none.
   std::optional<WorkerReport> ReportOf(LocalRank local_rank) const;
 
@@ -151,7 +167,9 @@ class LocalWorkers {
   bool opening_ = false;  // the workers' files are being opened
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
-  std::optional<int> last_signal_sent_;                 // nullopt if no signal was sent to the workers
+  std::set<LocalRank> drained_;                         // whose outputs_ need no further Drain
+  std::shared_ptr<FilteredLog> filtered_stdout_, filtered_stderr_;
+  std::set<LocalRank> keep_;  // workers of this start that were not started
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
 

@@ -54,6 +54,32 @@ std::string NamesOf(const std::vector<int>& signals) {
   return absl::StrJoin(signals, ",", [](std::string* out, int signo) { *out += SignalName(signo); });
 }
 
+// The place of worker `local_rank` in its round.
+WorkerEnv PlaceOf(const LaunchConfig& config, const Assignment& assignment, LocalRank local_rank,
+                  const WorkerPlaces& places) {
+  return {.rank = Rank(assignment.first_rank.value() + local_rank.value()),
+          .local_rank = local_rank,
+          .group_rank = assignment.group_rank,
+          .world_size = assignment.world_size,
+          .local_world_size = config.num_local_workers,
+          .group_world_size = assignment.group_world_size,
+          .role_rank = assignment.first_role_rank + static_cast<int>(local_rank.value()),
+          .role_world_size = assignment.role_world_size,
+          .role_name = config.role,
+          .virtual_local_rank = config.virtual_local_rank,
+          .master_addr = assignment.master_addr,
+          .master_port = assignment.master_port,
+          .agent_store = config.agent_store,
+          .restart_count = assignment.restart_count,
+          .max_restarts = config.rules.max_restarts,
+          .run_id = config.run_id,
+          .error_file = places.error_file,
+          .round = assignment.round,
+          .agent_socket = places.agent_socket,
+          .node_addr = config.max_nodes > 1 ? places.network.address : "",
+          .lease = config.max_nodes > 1 ? config.rdzv.lease : Duration::zero()};
+}
+
 }  // namespace
 
 EnvVars BaseEnvironment(const LaunchConfig& config) {
@@ -104,29 +130,26 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);
-  const WorkerEnv env{.rank = Rank(assignment.first_rank.value() + local_rank.value()),
-                      .local_rank = local_rank,
-                      .group_rank = assignment.group_rank,
-                      .world_size = assignment.world_size,
-                      .local_world_size = config.num_local_workers,
-                      .group_world_size = assignment.group_world_size,
-                      .role_rank = assignment.first_role_rank + static_cast<int>(local_rank.value()),
-                      .role_world_size = assignment.role_world_size,
-                      .role_name = config.role,
-                      .virtual_local_rank = config.virtual_local_rank,
-                      .master_addr = assignment.master_addr,
-                      .master_port = assignment.master_port,
-                      .agent_store = config.agent_store,
-                      .restart_count = assignment.restart_count,
-                      .max_restarts = config.rules.max_restarts,
-                      .run_id = config.run_id,
-                      .error_file = places.error_file,
-                      .round = assignment.round,
-                      .agent_socket = places.agent_socket,
-                      .node_addr = config.max_nodes > 1 ? places.network.address : "",
-                      .lease = config.max_nodes > 1 ? config.rdzv.lease : Duration::zero()};
+  const WorkerEnv env = PlaceOf(config, assignment, local_rank, places);
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);
   return {vars.begin(), vars.end()};
+}
+
+RoundOffer OfferFor(const LaunchConfig& config, const Assignment& assignment, LocalRank local_rank,
+                    const NodeNetwork& network) {
+  const WorkerEnv place = PlaceOf(config, assignment, local_rank, {.network = network});
+  return {.round = place.round,
+          .rank = place.rank,
+          .group_rank = place.group_rank,
+          .world_size = place.world_size,
+          .group_world_size = place.group_world_size,
+          .role_rank = place.role_rank,
+          .role_world_size = place.role_world_size,
+          .restart_count = place.restart_count,
+          .master_addr = place.master_addr,
+          .master_port = place.master_port,
+          .node_addr = place.node_addr,
+          .lease = place.lease};
 }
 
 std::string WorkerCommandText(const EnvVars& own, const EnvVars& worker, const std::vector<std::string>& argv,

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "base/assignment.h"
 #include "base/worker_env.h"
+#include "base/worker_message.h"
 #include "launcher/config/launch_config.h"
 
 namespace ddprun {
@@ -36,6 +37,11 @@ struct WorkerPlaces {
 //   REQUIRES: CheckVirtualDevices(base, config).ok().
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places);
+
+// Returns the offer of its place in the round to worker `local_rank`, which has survived the round before. A worker that is
+// started in this place finds the same values in its environment.
+RoundOffer OfferFor(const LaunchConfig& config, const Assignment& assignment, LocalRank local_rank,
+                    const NodeNetwork& network);
 
 // Returns true if the workers get OMP_NUM_THREADS=1: `base` does not set the variable, and there is more
 // than one worker. torchrun has the same rule.

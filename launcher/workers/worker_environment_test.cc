@@ -51,6 +51,43 @@ absl::StatusOr<WorkerEnv> Decode(const EnvMap& vars) {
   return *env;
 }
 
+// A worker that is offered a place must find there what a worker that is started in it finds in its environment.
+TEST(WorkerEnvironmentTest, AnOfferHasThePlaceThatTheEnvironmentHas) {
+  LaunchConfig config = Config(2);
+  config.max_nodes = 2;
+  config.rdzv.lease = seconds(7);
+  const NodeNetwork network{.address = "10.0.0.2"};
+  const Assignment assignment{.round = Round(4),
+                              .group_rank = GroupRank(1),
+                              .group_world_size = 2,
+                              .first_rank = Rank(2),
+                              .world_size = 4,
+                              .first_role_rank = 1,
+                              .role_world_size = 3,
+                              .restart_count = 1,
+                              .master_addr = "10.0.0.1",
+                              .master_port = 4711};
+  const EnvVars vars = WorkerEnvironment({}, config, assignment, LocalRank(1), {.network = network});
+  const auto env = Decode({vars.begin(), vars.end()});
+  ASSERT_TRUE(env.ok()) << env.status();
+  const RoundOffer offer = OfferFor(config, assignment, LocalRank(1), network);
+  EXPECT_EQ(offer, (RoundOffer{.round = env->round,
+                               .rank = env->rank,
+                               .group_rank = env->group_rank,
+                               .world_size = env->world_size,
+                               .group_world_size = env->group_world_size,
+                               .role_rank = env->role_rank,
+                               .role_world_size = env->role_world_size,
+                               .restart_count = env->restart_count,
+                               .master_addr = env->master_addr,
+                               .master_port = env->master_port,
+                               .node_addr = env->node_addr,
+                               .lease = env->lease}));
+  EXPECT_EQ(offer.rank, Rank(3));
+  EXPECT_EQ(offer.lease, seconds(7));
+  EXPECT_TRUE(DecodeRoundOffer(Encode(offer)));
+}
+
 TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   const EnvMap vars = Make({{"PATH", "/bin"}, {"RANK", "99"}}, Config(2));
   const auto env = Decode(vars);

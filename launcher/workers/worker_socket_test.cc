@@ -286,7 +286,9 @@ class SurvivalTest : public WorkerSocketTest {
   static std::string Parks(int local_rank, int round = 3) {
     return Survival(round, local_rank, SurvivalState::kParked, "rank 1\x1b[2J is gone");
   }
-  static RoundOffer Place(int round) { return {.round = Round(round), .rank = Rank(0), .master_addr = "h"}; }
+  static RoundOffer Place(int round) {
+    return {.round = Round(round), .rank = Rank(0), .group_rank = GroupRank(0), .master_addr = "h"};
+  }
   bool RunUntil(const std::function<bool()>& done) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!done() && std::chrono::steady_clock::now() < end) {
