@@ -41,9 +41,9 @@ struct Failure {
   // early: the worker would then precede workers without an error file that failed up to a second earlier.
   // If the wall clock steps while the worker exits, this value is wrong by the size of the step.
   TimePoint failed_at = {};
-  std::string cause = {};                  // one line to display: the rank, the host and how the worker ended
-  std::string exception = {};              // one line: the error that the program reported; may be empty
-  std::string stderr_tail = {};            // the last lines of stderr; empty if none were captured
+  std::string cause = {};        // one line to display: the rank, the host and how the worker ended
+  std::string exception = {};    // one line: the error that the program reported; may be empty
+  std::string stderr_tail = {};  // the last lines of stderr; empty if none were captured
   // True if the worker lives: it has ended its round without being asked, because of the error `exception`, and takes part
   // in the next round. `exit` is then Exited{1}.
   bool parked = false;

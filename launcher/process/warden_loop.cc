@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/process/last_words.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/process/warden_protocol.h"
 #include "launcher/process/worker_start.h"
@@ -53,8 +54,6 @@ constexpr uint64_t kOwnKill = 0;
 constexpr milliseconds kFirstLook{10};
 constexpr milliseconds kLongestLook{200};
 constexpr Clock::time_point kNow{};  // has passed
-// Time limit for writing the last words and for waiting until the peer closes the connection.
-constexpr milliseconds kWordsLimit{1'000};
 // An exec that takes longer than this is reported by one kSlowStart.
 constexpr milliseconds kSlowStart{10'000};
 
@@ -100,7 +99,7 @@ class Warden {
   };
 
   [[noreturn]] void End() {
-    if (no_children_) WriteLastWords();
+    if (no_children_) last_words_.Write();
     for (const UniqueFd& file : to_remove_) RemoveFileOf(file.get());
     _exit(0);
   }
@@ -253,42 +252,11 @@ class Warden {
         std::move(fds.begin(), fds.end(), std::back_inserter(to_remove_));
         return;
       case RequestKind::kLastWords:
-        line_.Reset();
-        if (fds.size() == 2 && ReadWords(fds[1].get(), request.bytes)) line_ = std::move(fds[0]);
+        last_words_.Drop();
+        if (fds.size() == 2) last_words_.Set(std::move(fds[0]), fds[1], request.bytes);
         return;
       case RequestKind::kPing:
         return Send({.kind = EventKind::kPong});
-    }
-  }
-
-  bool ReadWords(int file, uint64_t bytes) {
-    words_.resize(bytes);
-    return pread(file, words_.data(), bytes, 0) == static_cast<ssize_t>(bytes);
-  }
-
-  void WriteLastWords() const {
-    if (!line_) return;
-    const auto deadline = Clock::now() + kWordsLimit;
-    // Returns true if the socket becomes ready before the deadline.
-    const auto await = [&](short event) {
-      pollfd line = {.fd = line_.get(), .events = event, .revents = 0};
-      const int64_t left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-      return left > 0 && poll(&line, 1, static_cast<int>(left)) == 1;
-    };
-    for (size_t sent = 0; sent < words_.size();) {
-      const ssize_t n =
-          send(line_.get(), words_.data() + sent, words_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (n > 0) {
-        sent += static_cast<size_t>(n);
-      } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !await(POLLOUT))) {
-        return;
-      }
-    }
-    // Read until the peer closes the connection. If data from the peer were unread when the socket is
-    // closed, the kernel would send a reset, and the peer might lose the words.
-    shutdown(line_.get(), SHUT_WR);
-    char unread[4096];
-    while (await(POLLIN) && recv(line_.get(), unread, sizeof unread, MSG_DONTWAIT) > 0) {
     }
   }
 
@@ -497,8 +465,7 @@ class Warden {
   const rlimit worker_files_;
   std::vector<Worker> workers_;      // not yet reaped
   std::vector<UniqueFd> to_remove_;  // files from kRemoveAtEnd
-  UniqueFd line_;                    // socket for the last words; invalid if there are none
-  std::string words_;
+  LastWords last_words_;
   bool no_children_ = true;
   const uint32_t agent_pid_ = static_cast<uint32_t>(getppid());
   bool agent_died_ = false;  // kAgentDied has arrived; the agent's socket may still be open

@@ -28,9 +28,9 @@ TEST(SimTest, NoneOfTwoThousandSeedsBreaksARule) {
     EXPECT_GE(sum.fired[static_cast<FaultKind>(kind)], 50) << ToString(static_cast<FaultKind>(kind)) << "\n"
                                                            << what;
   }
-  EXPECT_GT(sum.parked, 5000) << what;
-  EXPECT_GT(sum.survived, 3000) << what;
-  EXPECT_GT(sum.recovered, 500) << what;
+  EXPECT_GT(sum.survival.parked, 5000) << what;
+  EXPECT_GT(sum.survival.survived, 3000) << what;
+  EXPECT_GT(sum.survival.recovered, 500) << what;
   EXPECT_GT(sum.rounds, 4000) << what;
   EXPECT_GT(sum.restarts, 1000) << what;
   EXPECT_GT(sum.interrupts, 1000) << what;

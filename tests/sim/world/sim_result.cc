@@ -9,9 +9,9 @@ void SimResult::Add(const SimResult& other) {
   rounds += other.rounds;
   restarts += other.restarts;
   steps += other.steps;
-  parked += other.parked;
-  survived += other.survived;
-  recovered += other.recovered;
+  survival.parked += other.survival.parked;
+  survival.survived += other.survival.survived;
+  survival.recovered += other.survival.recovered;
   snapshots += other.snapshots;
   torn_snapshots += other.torn_snapshots;
   taken_over += other.taken_over;
@@ -36,9 +36,9 @@ std::string ToString(const SimResult& r) {
                       r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports sent, ",
                       r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences expired\n",
                       r.steps, " steps, ", r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ",
-                      r.taken_over, " writers refused, ", r.succeeded, " jobs succeeded\n", r.parked,
-                      " workers parked, ", r.survived, " went on with their state, ", r.recovered,
-                      " committed a step of the round before\nfaults: ", faults);
+                      r.taken_over, " writers refused, ", r.succeeded, " jobs succeeded\n", r.survival.parked,
+                      " workers parked, ", r.survival.survived, " went on with their state, ",
+                      r.survival.recovered, " committed a step of the round before\nfaults: ", faults);
 }
 
 }  // namespace ddprun::sim

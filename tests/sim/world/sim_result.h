@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/sim/script.h"
+#include "tests/sim/world/sim_state.h"
 
 namespace ddprun::sim {
 
@@ -16,10 +17,8 @@ struct SimResult {
   int64_t events = 0;
   int64_t rounds = 0;
   int64_t restarts = 0;
-  int64_t steps = 0;      // training steps of the workers
-  int64_t parked = 0;     // workers that parked
-  int64_t survived = 0;   // workers that went on with their state in another round
-  int64_t recovered = 0;  // workers that committed a step of the round before
+  int64_t steps = 0;  // training steps of the workers
+  SurvivalCounts survival = {};
   int64_t snapshots = 0;
   int64_t torn_snapshots = 0;
   int64_t taken_over = 0;  // writers refused because another writer had taken over the directory

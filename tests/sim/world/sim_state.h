@@ -45,6 +45,12 @@ struct SimProcess {
   }
 };
 
+struct SurvivalCounts {
+  int64_t parked = 0;
+  int64_t survived = 0;   // workers that went on with their state in another round
+  int64_t recovered = 0;  // workers that committed a step of the round before
+};
+
 // Checks the states of all workers of a simulation.
 class StateRules {
  public:

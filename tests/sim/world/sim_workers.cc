@@ -221,14 +221,14 @@ void SimWorkers::Continue(int64_t step, uint64_t value, const std::string& actio
     const char action = actions.at(i++);
     if (action == 'a') {
       p.Commit();
-      ++job_->recovered;
+      ++job_->survival.recovered;
     }
     p.prepared = -1;
     if (action == 'j') {
       p.step = step;
       p.value = value;
     } else {
-      ++job_->survived;
+      ++job_->survival.survived;
     }
     job_->state->Continues(start, p);
     p.history.Recovered(round().value());
@@ -385,7 +385,7 @@ void SimWorkers::Park(LocalRank rank, const std::string& why) {
     return;
   }
   if (may_survive_.count(rank) == 0 || alive_.count(rank) == 0 || !parked_.insert(rank).second) return;
-  ++job_->parked;
+  ++job_->survival.parked;
   Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
                       " parks: ", why));
   processes_.at(rank).history.Leave(round().value());

@@ -36,9 +36,7 @@ struct SimJob {
   std::function<void(FaultKind)> fired;  // counts a fault that takes effect after it was ordered
   bool calm = false;
   int64_t steps_done = 0;
-  int64_t parked = 0;     // workers that have parked
-  int64_t survived = 0;   // workers that went on with their state in another round
-  int64_t recovered = 0;  // steps that were prepared when a round ended, and committed in the next one
+  SurvivalCounts survival = {};
   int64_t fences_fallen = 0;
 };
 

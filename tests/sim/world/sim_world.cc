@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/plan.h"
+#include "tests/sim/world/host_state.h"
 #include "tests/sim/world/sim_agent.h"
 #include "tests/sim/world/sim_coordinator.h"
 
@@ -77,24 +78,7 @@ class World {
   }
 
  private:
-  struct Host {
-    explicit Host(std::unique_ptr<SimHost> h) : host(std::move(h)) {}
-    std::unique_ptr<SimHost> host;
-    HostHabits habits;
-    std::vector<std::unique_ptr<SimAgent>> agents;  // one per start; only the last agent may be alive
-    int next_port = 1000;
-    // Faults in effect. Faults of one kind may overlap.
-    int suspends = 0;
-    int outages = 0;
-    int stops = 0;
-    int deaf = 0;
-    int no_exec = 0;
-    int hang = 0;
-
-    SimAgent* live() const {
-      return agents.empty() || agents.back()->ended() ? nullptr : agents.back().get();
-    }
-  };
+  using Host = HostState;
 
   void Broken(const std::string& rule) { trace_.Broken(clock_.now(), rule); }
   void Say(const std::string& text) { trace_.Line(clock_.now(), text); }
@@ -271,17 +255,11 @@ class World {
         agent->FailWorker(fault.n < 0 ? ExitInfo(Signaled{-fault.n, false}) : ExitInfo(Exited{fault.n}));
         return true;
       case FaultKind::kDeafWorkers:
-        host.habits.deaf = ++host.deaf > 0;
-        Later(fault, [&host] { host.habits.deaf = --host.deaf > 0; });
-        return agent != nullptr;
+        return SetHabit(fault, host, &HostHabits::deaf, &Host::deaf);
       case FaultKind::kNoExec:
-        host.habits.no_exec = ++host.no_exec > 0;
-        Later(fault, [&host] { host.habits.no_exec = --host.no_exec > 0; });
-        return agent != nullptr;
+        return SetHabit(fault, host, &HostHabits::no_exec, &Host::no_exec);
       case FaultKind::kHangWorkers:
-        host.habits.hang = ++host.hang > 0;
-        Later(fault, [&host] { host.habits.hang = --host.hang > 0; });
-        return agent != nullptr;
+        return SetHabit(fault, host, &HostHabits::hang, &Host::hang);
       case FaultKind::kEndParked:
         return agent != nullptr && !host.host->suspended() && agent->FailParked();
       case FaultKind::kFailAt:  // counted when it happens
@@ -295,6 +273,12 @@ class World {
         Broken(absl::StrCat(ToString(fault), ": this fault takes no host="));
         return false;
     }
+  }
+
+  bool SetHabit(const Fault& fault, Host& host, bool HostHabits::*habit, int Host::*count) {
+    host.habits.*habit = ++(host.*count) > 0;
+    Later(fault, [&host, habit, count] { host.habits.*habit = --(host.*count) > 0; });
+    return host.live() != nullptr;
   }
 
   bool StopAgent(const Fault& fault, int index) {
@@ -452,9 +436,7 @@ class World {
     result_.broken = trace_.broken();
     result_.trace_hash = trace_.hash();
     result_.steps = job_.steps_done;
-    result_.parked = job_.parked;
-    result_.survived = job_.survived;
-    result_.recovered = job_.recovered;
+    result_.survival = job_.survival;
     for (const SimDisk::Snapshot& snapshot : disk_.snapshots()) result_.snapshots += snapshot.whole;
     result_.torn_snapshots = disk_.num_torn();
     result_.taken_over = disk_.num_taken_over();

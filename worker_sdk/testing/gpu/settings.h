@@ -21,7 +21,7 @@ struct Settings {
   int64_t no_memory_at = -1;              // the allocation with this number fails; -1: none
   // A call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort.
   bool context_errors = false;
-  bool free_waits = true;  // freeing memory waits for all work of the device
+  bool free_waits = true;    // freeing memory waits for all work of the device
   int retain_error = 0;      // of cuDevicePrimaryCtxRetain
   bool print_leaks = false;  // objects that are left at exit are printed, and the process does not abort
 
