@@ -11,6 +11,7 @@ import measure
 from collectives import bench_collectives
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
+from in_place import bench_in_place
 from scale import bench_scale
 from step import bench_step
 from store import bench_store
@@ -88,6 +89,7 @@ PARTS = {
     "recovery": bench_recovery,
     "rest": bench_rest,
     "elastic": bench_elastic,
+    "in-place": bench_in_place,
     "scale": bench_scale,
     "tee": bench_tee,
 }
@@ -105,6 +107,7 @@ def main():
     parser.add_argument("--ddprun", required=True, help="the launcher to measure")
     parser.add_argument("--train", required=True, help="the training program")
     parser.add_argument("--worker", required=True, help="tests/bench/stamp_worker")
+    parser.add_argument("--survivor", required=True, help="tests/bench/survivor")
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
     parser.add_argument("--collective-load", required=True, help="tests/bench/collective_load")

@@ -1,0 +1,57 @@
+"""Measures in-place recovery: from SIGKILL of a worker to the next all-reduce of all gradients, with 1 M parameters and AdamW."""
+
+import os
+import signal
+import time
+
+import measure
+from table import interleaved, ms
+
+LIMIT_MS = 50
+
+
+def after_a_kill(commands, workers, left, victim_agent=None):
+    """Kills the last rank, and with `victim_agent` the agent with this index, too.
+
+    Returns the seconds until the first step of the next round is done on all of its `left` workers.
+    """
+    with measure.waiting_job(commands, workers) as (processes, stamps, first):
+        while stamps.begins or not stamps.quiet(0.5):  # rounds that grow while agents join
+            first = stamps.read(len(stamps.begins)) or first
+        _, victim, _ = max(first)
+        killed = time.monotonic_ns()
+        if victim_agent is not None:
+            processes[victim_agent].kill()  # its warden kills the worker
+        else:
+            os.kill(victim, signal.SIGKILL)
+        return (max(ns for _, _, ns in stamps.read(left)) - killed) / 1e9
+
+
+def bench_in_place(options, table):
+    def one_agent():
+        return after_a_kill([[options.ddprun, "--nproc-per-node=3", "--max-restarts=3", options.survivor]], 3, 3)
+
+    def three_agents():
+        port = measure.jobs.free_port()
+        agent = [
+            options.ddprun, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+            "--rdzv-conf=last_call_timeout=1", options.survivor,
+        ]  # fmt: skip
+        return after_a_kill([agent] * 3, 3, 2, victim_agent=2)
+
+    def restart():
+        os.environ["DDPRUN_BENCH_RESTART"] = "1"
+        try:
+            return one_agent()
+        finally:
+            del os.environ["DDPRUN_BENCH_RESTART"]
+
+    measured = {"in place, one agent": one_agent, "in place, 2 of 3 agents": three_agents, "restart": restart}
+    values = interleaved(options.runs, measured)
+    median = {name: ms(measure.median(v)) for name, v in values.items()}
+    for name, what in (
+        ("in place, one agent", "SIGKILL of 1 of 3 workers to the next step, with the joiner"),
+        ("in place, 2 of 3 agents", "SIGKILL of 1 of 3 agents to the next step of the survivors"),
+    ):
+        note = f"slowest {ms(max(values[name])):.1f} ms; restart of all three workers {median['restart']:.1f} ms"
+        table.row(what, median[name], LIMIT_MS, "ms", note)
