@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "worker_sdk/comm/device_text.h"
 #include "worker_sdk/core/strings.h"
+#include "worker_sdk/param/broadcast.h"
 #include "worker_sdk/param/facts.h"
 #include "worker_sdk/param/parameters.h"
 

@@ -1,26 +1,18 @@
 #include "worker_sdk/param/parameters.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
-#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "worker_sdk/comm/device_text.h"
-#include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
-#include "worker_sdk/device/array_ops.h"
+#include "worker_sdk/param/broadcast.h"
 
 namespace ddprun {
 namespace {
 
-// A tensor of at least this size is sent by itself; smaller ones share a message of at most kMessageBytes.
-constexpr int64_t kLargeBytes = 1 << 20;
-constexpr int64_t kMessageBytes = 4 << 20;
-// For copies on a GPU, which nothing but a lost device delays.
-constexpr Duration kCopyLimit = std::chrono::seconds(10);
 constexpr int64_t kMaxElems = int64_t{1} << 56;
 
 int64_t BytesOf(const Tensor& tensor) { return tensor.count * SizeOf(tensor.dtype); }
@@ -143,82 +135,6 @@ void AppendFacts(const std::vector<Parameter>& parameters, std::vector<Fact>* fa
     facts->push_back({StrCat("the device of parameter ", p.name), DeviceFact(p.value.device)});
     facts->push_back({StrCat("whether parameter ", p.name, " decays"), p.decays ? "true" : "false"});
   }
-}
-
-namespace {
-
-// Broadcasts tensors that are on one device, in the order of the calls.
-class Broadcaster {
- public:
-  Broadcaster(Communicator comm, int root, ArrayOps& ops)
-      : comm_(std::move(comm)), root_(root), ops_(ops), stream_(ops.stream()) {}
-
-  Status Add(const Tensor& tensor) {
-    const Tensor bytes{tensor.data, BytesOf(tensor), DType::kUInt8, tensor.device};
-    if (bytes.count == 0) return OkStatus();
-    if (bytes.count >= kLargeBytes) return Send(bytes);
-    if (!message_) {
-      DDPRUN_ASSIGN_OR_RETURN(message_, ops_.Allocate(kMessageBytes));
-    }
-    if (filled_ + bytes.count > kMessageBytes) DDPRUN_RETURN_IF_ERROR(Flush());
-    if (comm_.rank() == root_) DDPRUN_RETURN_IF_ERROR(ops_.Copy(stream_, bytes, Part(filled_, bytes.count)));
-    filled_ += bytes.count;
-    parts_.push_back(bytes);
-    return OkStatus();
-  }
-
-  // Sends the small tensors that were added last.
-  Status Flush() {
-    if (parts_.empty()) return OkStatus();
-    DDPRUN_RETURN_IF_ERROR(Send(Part(0, filled_)));
-    filled_ = 0;
-    for (const Tensor& part : parts_) {
-      if (comm_.rank() != root_) DDPRUN_RETURN_IF_ERROR(ops_.Copy(stream_, Part(filled_, part.count), part));
-      filled_ += part.count;
-    }
-    filled_ = 0;
-    parts_.clear();
-    return OkStatus();
-  }
-
- private:
-  [[nodiscard]] Tensor Part(int64_t offset, int64_t num_bytes) const {
-    return {static_cast<char*>(message_.get()) + offset, num_bytes, DType::kUInt8, ops_.device()};
-  }
-  Status Send(const Tensor& bytes) { return comm_.Broadcast(bytes, root_, {.stream = stream_}).Wait(); }
-
-  Communicator comm_;
-  const int root_;
-  ArrayOps& ops_;
-  const Stream stream_;
-  std::shared_ptr<void> message_;
-  int64_t filled_ = 0;         // bytes of the message
-  std::vector<Tensor> parts_;  // whose bytes are in the message
-};
-
-Status BroadcastOn(Communicator comm, const Device& device, const std::vector<Tensor>& tensors, int root) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<ArrayOps> ops, ArrayOps::Open(device));
-  Broadcaster broadcaster(std::move(comm), root, *ops);
-  for (const Tensor& tensor : tensors) {
-    if (tensor.device == device) DDPRUN_RETURN_IF_ERROR(broadcaster.Add(tensor));
-  }
-  DDPRUN_RETURN_IF_ERROR(broadcaster.Flush());
-  return ops->Await(ops->stream(), DeadlineAfter(kCopyLimit), "copying what was received");
-}
-
-}  // namespace
-
-Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root) {
-  for (const Device& device : {Device{}, comm.device()}) {
-    const bool used = std::ranges::any_of(tensors, [&](const Tensor& t) { return t.device == device; });
-    if (!used) continue;
-    if (const Status status = BroadcastOn(comm, device, tensors, root); !status.ok()) {
-      comm.Abort(status.message());  // other ranks may wait for this one
-      return status;
-    }
-    if (comm.device() == Device{}) break;
-  }
-  return OkStatus();
 }
 
 Status CompareParameters(Communicator comm, const std::vector<Parameter>& parameters) {

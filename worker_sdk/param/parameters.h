@@ -30,10 +30,4 @@ std::string ShapeText(const std::vector<int64_t>& shape);
 // True if elements of `dtype` are floating-point numbers.
 bool IsFloatingPoint(DType dtype);
 
-// Copies the tensors from rank `root` to all ranks, in few operations: small tensors share one. Collective.
-//   Shapes:   equal on all ranks, as are the types of their devices.
-//   REQUIRES: FaultOfPlace(device of each tensor, comm.device()) is empty.
-//   Errors:   those of Work::Wait, of ArrayOps::Open and of its operations; the communicator is then aborted.
-Status BroadcastTensors(Communicator comm, const std::vector<Tensor>& tensors, int root);
-
 }  // namespace ddprun

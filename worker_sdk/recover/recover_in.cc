@@ -8,6 +8,7 @@
 
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/ddp/last_step.h"
+#include "worker_sdk/param/broadcast.h"
 #include "worker_sdk/param/facts.h"
 #include "worker_sdk/param/parameters.h"
 #include "worker_sdk/recover/decide_step.h"
@@ -96,13 +97,12 @@ StatusOr<std::vector<Standing>> Gather(Communicator& world, const Standing& mine
 //   replaced: called before the state of this rank changes.
 Status BringState(Communicator& world, const Decision& decision, const std::vector<Tensor>& tensors,
                   const std::function<void()>& replaced) {
-  const bool is_root = world.rank() == decision.root;
   const bool joins = std::ranges::count(decision.joiners, world.rank()) > 0;
-  // The other survivors are not in the group, so that a broadcast that breaks cannot damage them.
-  DDPRUN_ASSIGN_OR_RETURN(const Communicator group,
-                          world.Split(is_root || joins ? 0 : Communicator::kNoColor, is_root ? 0 : 1));
+  if (decision.joiners.empty()) return OkStatus();
   if (joins) replaced();
-  return is_root || joins ? BroadcastTensors(group, tensors, 0) : OkStatus();
+  // The other survivors take part, because a group of their own would cost more: NCCL would have to connect it. They keep
+  // their state, so that a broadcast that breaks cannot damage them.
+  return BroadcastTensors(world, tensors, decision.root, joins || world.rank() == decision.root);
 }
 
 // OK if the updates that the GPU has run and runs for this rank are complete. On the host: OK.
