@@ -3,22 +3,28 @@
 1. build     kernels compile for GPUs; the tables of functions resolve against the toolkit's libraries
 2. stand-in  the ordinary tests of the GPU code, on the stand-in for CUDA's driver, NCCL and cuBLAS. No GPU is used
 3. device    on the GPUs of this machine: kernels and products against the CPU, collectives, the data-parallel step, training,
-             and PyTorch workers. Without a GPU, each is skipped by name
+             kills with in-place recovery, and PyTorch workers. Without a GPU, each is skipped by name
 
 Each layer is reported by itself. Case counts are those of GoogleTest; a program counts as one.
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import os
 import re
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import xml.etree.ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM_LIMIT_S = 600
+CASES_AT_A_TIME = 4
 
 BUILD = [
     "//third_party/cuda:headers_test",
@@ -48,6 +54,9 @@ ON_DEVICE = [
     ("the data-parallel step", "//worker_sdk/ddp:data_parallel_gpu_test"),
 ]
 PROGRAMS = ["//examples/train", "//launcher:ddprun"]
+NOT_TWICE_ON_ONE_GPU = "Duplicate GPU|ncclInvalidUsage"  # how NCCL refuses
+IN_PLACE = "kills of two ranks in turn, with in-place recovery"
+NUM_KILLS, STEPS_BETWEEN_KILLS = 10, 50
 
 
 class Tally:
@@ -113,26 +122,42 @@ def find_gpus():
     return names, "no GPU: the NVIDIA driver shows none" if not names else ""
 
 
-def run_gtest(tally, bin_dir, name, label, environment):
-    path = f"{bin_dir}/{label[2:].replace(':', '/')}"
+def run_case(path, case, environment):
+    """Runs one case of a GoogleTest program. Returns (its element of the report, output); the element is None without a report."""
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.xml"
-        code, output = run([path, f"--gtest_output=xml:{report}"], {**environment, "TEST_TMPDIR": folder})
+        code, output = run([path, f"--gtest_filter={case}", f"--gtest_output=xml:{report}"], {**environment, "TEST_TMPDIR": folder})
         try:
-            cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
+            found = next(xml.etree.ElementTree.parse(report).getroot().iter("testcase"), None)
         except (OSError, xml.etree.ElementTree.ParseError):
-            return tally.fail(f"{name} ({label})", f"exit code {code}\n{output[-4000:]}")
-    before = len(tally.failed)
-    for case in cases:
-        what = f"{name}: {case.get('classname')}.{case.get('name')}"
-        if (failure := case.find("failure")) is not None:
-            tally.fail(what, failure.get("message", ""))
-        elif (skipped := case.find("skipped")) is not None:
-            tally.skip(what, skipped.get("message", "").strip().split("\n")[-1])
-        elif case.get("status") == "run":
-            tally.passed += 1
-    if code != 0 and len(tally.failed) == before:
-        tally.fail(f"{name} ({label})", f"exit code {code}\n{output[-4000:]}")
+            found = None
+    return found, f"exit code {code}\n{output[-4000:]}"
+
+
+def run_gtest(tally, bin_dir, name, label, environment):
+    """Each case has a process of its own: after some errors, a process cannot use the GPU any more."""
+    path = f"{bin_dir}/{label[2:].replace(':', '/')}"
+    code, listed = run([path, "--gtest_list_tests"], environment)
+    suite, cases = "", []
+    for line in listed.splitlines():
+        word = line.split("#")[0].rstrip()
+        if word.startswith("  "):
+            cases.append(suite + word.strip())
+        elif word.endswith("."):
+            suite = word
+    if code != 0 or not cases:
+        return tally.fail(f"{name} ({label})", f"exit code {code}\n{listed[-4000:]}")
+    with concurrent.futures.ThreadPoolExecutor(CASES_AT_A_TIME) as pool:
+        results = pool.map(lambda case: run_case(path, case, environment), cases)
+        for case, (found, output) in zip(cases, results):
+            what = f"{name}: {case}"
+            if found is None or found.find("failure") is not None:
+                tally.fail(what, output)
+            elif (skipped := found.find("skipped")) is not None:
+                tally.skip(what, skipped.get("message", "").strip().split("\n")[-1])
+            else:
+                tally.passed += 1
+    return None
 
 
 def losses_of(command, environment):
@@ -168,7 +193,68 @@ def run_train(tally, bin_dir, num_gpus, environment):
     else:
         tally.skip("train --device=cuda with 2 ranks on 2 GPUs", f"this machine has {num_gpus} GPU")
     compare("train --device=cuda with 2 ranks on one GPU", [*ddprun, *train, "--device=cuda"],
-            {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_VISIBLE_DEVICES": "0"}, refusal="Duplicate GPU|ncclInvalidUsage")
+            {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_VISIBLE_DEVICES": "0"}, refusal=NOT_TWICE_ON_ONE_GPU)
+
+
+def worker_of(marker, rank):
+    """Returns the PID of `train` with this rank whose environment has `marker`; None if there is none."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/comm", encoding="utf-8") as name:
+                variables = environ.read().decode(errors="replace").split("\0")
+                if name.read() == "train\n" and marker in variables and f"RANK={rank}" in variables:
+                    return int(pid)
+        except OSError:
+            continue
+    return None
+
+
+def kill_in_turn(job, marker):
+    """Kills rank 0, rank 1, rank 0, ... of `train`. Returns (seconds from each kill to the next step, output)."""
+    output, times = "", []
+    killed, next_kill, recovered = None, STEPS_BETWEEN_KILLS, False
+    for line in job.stdout:
+        output += line
+        recovered = recovered or (line.startswith("event=train ") and " in_place=yes " in line)
+        step = re.match(r"step=(\d+)/", line)
+        if killed and recovered and step:
+            times.append(time.monotonic() - killed)
+            killed, next_kill = None, int(step[1]) + STEPS_BETWEEN_KILLS
+        elif not killed and step and int(step[1]) >= next_kill and len(times) < NUM_KILLS:
+            if (victim := worker_of(marker, len(times) % 2)) is not None:
+                killed, recovered = time.monotonic(), False
+                os.kill(victim, signal.SIGKILL)
+    return times, output
+
+
+def run_in_place(tally, bin_dir, num_gpus, environment):
+    steps = (NUM_KILLS + 4) * STEPS_BETWEEN_KILLS
+    command = [f"{bin_dir}/launcher/ddprun", "--standalone", "--nproc-per-node=2", f"--max-restarts={NUM_KILLS}", "--no-python",
+               f"{bin_dir}/examples/train/train", f"--steps={steps}", "--log-every=1", "--device=cuda", "--in-place"]  # fmt: skip
+    if num_gpus < 2:
+        environment = {**environment, "NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    last = r"^step=\d+ loss=.* sha256=.*$"
+    code, output = run(command, environment)
+    if code != 0 and num_gpus < 2 and re.search(NOT_TWICE_ON_ONE_GPU, output):
+        return tally.skip(IN_PLACE, "NCCL refuses two ranks on one GPU")
+    expected = re.findall(last, output, re.MULTILINE)
+    if code != 0 or len(expected) != 1:
+        return tally.fail(f"{IN_PLACE}: the undisturbed run", f"exit code {code}\n{output[-4000:]}")
+    marker = f"DDPRUN_GPU_LAYERS={os.getpid()}"
+    with subprocess.Popen(["env", marker, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace") as job:  # fmt: skip
+        limit = threading.Timer(PROGRAM_LIMIT_S, job.terminate)
+        limit.start()
+        times, output = kill_in_turn(job, marker)
+        job.wait()
+        limit.cancel()
+    if job.returncode != 0 or len(times) != NUM_KILLS or re.findall(last, output, re.MULTILINE) != expected:
+        return tally.fail(IN_PLACE, f"exit code {job.returncode}, {len(times)} of {NUM_KILLS} recoveries, "
+                          f"expected {expected}\n{output[-6000:]}")  # fmt: skip
+    print(f"passed: {IN_PLACE}: the parameters are those of an undisturbed run; from SIGKILL to the next step "
+          f"{1e3 * statistics.median(times):.0f} ms (median of {len(times)}; slowest {1e3 * max(times):.0f} ms)")  # fmt: skip
+    tally.passed += 1
+    return None
 
 
 def run_torch(tally, bin_dir, num_gpus, environment):
@@ -198,7 +284,7 @@ def run_device(tally, bin_dir):
     if not gpus:
         names = [name for name, _ in ON_DEVICE]
         names += ["train --device=cuda with 1 rank", "train --device=cuda with 2 ranks on 2 GPUs",
-                  "train --device=cuda with 2 ranks on one GPU", "PyTorch workers with NCCL under ddprun"]
+                  "train --device=cuda with 2 ranks on one GPU", IN_PLACE, "PyTorch workers with NCCL under ddprun"]
         for name in names:
             tally.skip(name, reason)
         return "Nothing ran on a GPU."
@@ -206,6 +292,7 @@ def run_device(tally, bin_dir):
     for name, label in ON_DEVICE:
         run_gtest(tally, bin_dir, name, label, environment)
     run_train(tally, bin_dir, len(gpus), environment)
+    run_in_place(tally, bin_dir, len(gpus), environment)
     run_torch(tally, bin_dir, len(gpus), environment)
     return f"The layer \"device\" ran on {len(gpus)} of: {', '.join(sorted(set(gpus)))}."
 

@@ -102,6 +102,12 @@ struct GpuWorld {
   int round = 7;
 };
 
+// Whether the environment leads to the stand-in.
+bool OnStandIn();
+
+// The GPU of a rank.
+int GpuOf(int rank);
+
 struct GpuConnection {
   int rank = 0;
   StatusOr<Communicator> comm;
@@ -111,8 +117,10 @@ struct GpuConnection {
 using GpuConnected = std::function<void(GpuConnection connection)>;
 
 // Calls `body` on a thread for each rank, and returns when all have returned. `fault`: why rank 0 has no GPU. The environment
-// of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU. Skips the
-// test if a machine with real GPUs (tools/dev gpu) has fewer, unless NCCL_MULTI_RANK_GPU_ENABLE is 1.
+// of the test makes the stand-in have as many devices as there are ranks: NCCL refuses two ranks of a host on one GPU. A machine
+// with real GPUs (tools/dev gpu) may have fewer. Then it skips the test, unless NCCL_MULTI_RANK_GPU_ENABLE is 1: then each rank is a
+// process, because a kernel of one rank can block the allocations of another rank of its process. What `body` captures
+// is then a copy, and this process must not have used CUDA before.
 void ConnectGpuRanks(const GpuWorld& world, const GpuConnected& body, const Status& fault = OkStatus());
 
 // Likewise. All ranks must have connected.
