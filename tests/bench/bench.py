@@ -11,6 +11,7 @@ import measure
 from collectives import bench_collectives
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
+from gpu import bench_gpu
 from in_place import bench_in_place
 from scale import bench_scale
 from step import bench_step
@@ -98,6 +99,7 @@ LONG_PARTS = {
     "step": bench_step,
     "calm": bench_calm,
     "goodput": bench_goodput,
+    "gpu": bench_gpu,
     "store": bench_store,
 }
 

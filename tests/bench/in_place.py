@@ -27,26 +27,36 @@ def after_a_kill(commands, workers, left, victim_agent=None):
         return (max(ns for _, _, ns in stamps.read(left)) - killed) / 1e9
 
 
+def one_agent(options, workers=3, flags=()):
+    """With the joiner: the agent replaces the worker."""
+    agent = [options.ddprun, f"--nproc-per-node={workers}", "--max-restarts=3", "--no-python", options.survivor, *flags]
+    return after_a_kill([agent], workers, workers)
+
+
+def three_agents(options, flags=()):
+    """Survivors only: nothing replaces the agent and its worker."""
+    port = measure.jobs.free_port()
+    agent = [
+        options.ddprun, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-conf=last_call_timeout=1", "--no-python", options.survivor, *flags,
+    ]  # fmt: skip
+    return after_a_kill([agent] * 3, 3, 2, victim_agent=2)
+
+
+def restart(options, workers=3, flags=()):
+    os.environ["DDPRUN_BENCH_RESTART"] = "1"
+    try:
+        return one_agent(options, workers, flags)
+    finally:
+        del os.environ["DDPRUN_BENCH_RESTART"]
+
+
 def bench_in_place(options, table):
-    def one_agent():
-        return after_a_kill([[options.ddprun, "--nproc-per-node=3", "--max-restarts=3", options.survivor]], 3, 3)
-
-    def three_agents():
-        port = measure.jobs.free_port()
-        agent = [
-            options.ddprun, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
-            "--rdzv-conf=last_call_timeout=1", options.survivor,
-        ]  # fmt: skip
-        return after_a_kill([agent] * 3, 3, 2, victim_agent=2)
-
-    def restart():
-        os.environ["DDPRUN_BENCH_RESTART"] = "1"
-        try:
-            return one_agent()
-        finally:
-            del os.environ["DDPRUN_BENCH_RESTART"]
-
-    measured = {"in place, one agent": one_agent, "in place, 2 of 3 agents": three_agents, "restart": restart}
+    measured = {
+        "in place, one agent": lambda: one_agent(options),
+        "in place, 2 of 3 agents": lambda: three_agents(options),
+        "restart": lambda: restart(options),
+    }
     values = interleaved(options.runs, measured)
     median = {name: ms(measure.median(v)) for name, v in values.items()}
     for name, what in (

@@ -1,7 +1,7 @@
-"""The model of `train` in PyTorch, with the same shapes, batch and optimizer, on one thread for each process.
+"""The model of `train` in PyTorch, with the same shapes, batch and optimizer, on one thread for each process, or on a GPU.
 
-With RANK and WORLD_SIZE in the environment, the processes form a DistributedDataParallel job with gloo. Rank 0 prints the median
-seconds of a step.
+With RANK and WORLD_SIZE in the environment, the processes form a DistributedDataParallel job with gloo, on CPUs. Rank 0 prints the
+median seconds of a step.
 """
 
 import argparse
@@ -56,11 +56,12 @@ def main():
     for name in ("layers", "heads", "width", "context", "batch", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--bucket-cap-mb", type=float, default=0, help="0: DDP with its default options")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: %(default)s")
     shape = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     torch.manual_seed(1)
-    model = Gpt(shape)
+    model = Gpt(shape).to(shape.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
     data = torch.randint(0, VOCAB, (shape.steps + WARM_UP, shape.batch, shape.context + 1))
     rank = int(os.environ.get("RANK", "0"))
@@ -71,6 +72,7 @@ def main():
     times = []
     for batch in data:
         begin = time.perf_counter()
+        batch = batch.to(shape.device)
         loss = functional.cross_entropy(model(batch[:, :-1]).reshape(-1, VOCAB), batch[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
