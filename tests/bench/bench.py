@@ -114,6 +114,7 @@ def main():
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
     parser.add_argument("--collective-load", required=True, help="tests/bench/collective_load")
     parser.add_argument("--torchrun", default="", help="path of a current torchrun; if empty, torchrun is not measured")
+    parser.add_argument("--resiliency", default="", help="folder of nvidia-resiliency-ext; if empty, it is not measured")
     parser.add_argument("--runs", type=int, default=10, help="runs of each measurement (default: %(default)s)")
     parser.add_argument("--only", choices=[*PARTS, *LONG_PARTS], action="append", help="measure only this part; may be repeated")
     parser.add_argument("--long", action="store_true", help=f"also measure the long parts: {', '.join(LONG_PARTS)}")

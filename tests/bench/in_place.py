@@ -8,6 +8,8 @@ import measure
 from table import interleaved, ms
 
 LIMIT_MS = 50
+HERE = os.path.dirname(os.path.abspath(__file__))
+IN_PROCESS_INTERVALS_MS = (100, 300)  # shorter ones load the machine, so that the restart takes longer
 
 
 def after_a_kill(commands, workers, left, victim_agent=None):
@@ -43,6 +45,21 @@ def three_agents(options, flags=()):
     return after_a_kill([agent] * 3, 3, 2, victim_agent=2)
 
 
+def in_process(options, interval_ms):
+    """The same with nvidia-resiliency-ext, without a launcher: torchrun would stop all workers."""
+    port = measure.jobs.free_port()
+    run_id = f"in-process-{port}"
+    common = ["WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "GLOO_SOCKET_IFNAME=lo",
+              f"PYTHONPATH={options.resiliency}", f"TORCHELASTIC_RUN_ID={run_id}"]  # fmt: skip
+    python = os.path.join(os.path.dirname(options.torchrun), "python3")
+    worker = [python, f"{HERE}/in_process_torch.py", str(interval_ms)]
+    try:
+        return after_a_kill([["env", f"RANK={r}", f"LOCAL_RANK={r}", *common, *worker] for r in range(3)], 3, 2)
+    finally:
+        for pid in measure.jobs.processes_of(run_id):
+            os.kill(pid, signal.SIGKILL)  # its monitors are daemons
+
+
 def restart(options, workers=3, flags=()):
     os.environ["DDPRUN_BENCH_RESTART"] = "1"
     try:
@@ -57,6 +74,9 @@ def bench_in_place(options, table):
         "in place, 2 of 3 agents": lambda: three_agents(options),
         "restart": lambda: restart(options),
     }
+    if options.torchrun and options.resiliency:
+        for interval in IN_PROCESS_INTERVALS_MS:
+            measured[interval] = lambda interval=interval: in_process(options, interval)
     values = interleaved(options.runs, measured)
     median = {name: ms(measure.median(v)) for name, v in values.items()}
     for name, what in (
@@ -65,3 +85,11 @@ def bench_in_place(options, table):
     ):
         note = f"slowest {ms(max(values[name])):.1f} ms; restart of all three workers {median['restart']:.1f} ms"
         table.row(what, median[name], LIMIT_MS, "ms", note)
+    what = "the same survivors, in-process restart of nvidia-resiliency-ext"
+    if not (options.torchrun and options.resiliency):
+        table.missing(what, "it is not installed (--resiliency)")
+        return
+    best = min(IN_PROCESS_INTERVALS_MS, key=median.get)
+    each = ", ".join(f"{i}: {median[i]:.0f}" for i in IN_PROCESS_INTERVALS_MS)
+    ours = median["in place, 2 of 3 agents"]
+    table.row(what, ours, median[best], "ms", f"{median[best] / ours:.0f} times ours; with intervals of {each} ms")
