@@ -45,4 +45,11 @@ std::string Describe(const Call& call) {
   return text;
 }
 
+Status CallsDiffer(int64_t round, std::string_view who, const Call& call, std::string_view other_who,
+                   const Call& other, std::string_view operation) {
+  return InvalidArgumentError(StrCat("the calls of round ", round, " differ: ", operation, " ", call.index,
+                                     " of ", who, " is ", Describe(call), ", ", operation, " ", other.index,
+                                     " of ", other_who, " is ", Describe(other)));
+}
+
 }  // namespace ddprun::internal

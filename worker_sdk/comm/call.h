@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "ddprun/communicator.h"
+#include "ddprun/status.h"
 #include "ddprun/tensor.h"
 
 namespace ddprun::internal {
@@ -49,5 +51,12 @@ const char* NameOf(OpKind kind);
 bool Reduces(OpKind kind);
 // "all-reduce (mean) of 25 float32", "broadcast of 3 uint8 from rank 1", "barrier", "split".
 std::string Describe(const Call& call);
+
+// The error of ranks whose calls differ: "the calls of round 7 differ: operation 3 of rank 1 is barrier, operation 3 of rank 0 is
+// all-reduce (sum) of 4 float32".
+//   who, other_who: "rank 1".
+//   operation:      what the numbers of the calls count.
+Status CallsDiffer(int64_t round, std::string_view who, const Call& call, std::string_view other_who,
+                   const Call& other, std::string_view operation = "operation");
 
 }  // namespace ddprun::internal

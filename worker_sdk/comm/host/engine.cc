@@ -148,11 +148,11 @@ std::optional<int> Engine::DifferentCall(uint64_t q, const Call& call) const {
 Status Engine::CheckCalls(uint64_t q, const Call& call) {
   const std::optional<int> r = DifferentCall(q, call);
   if (!r) return OkStatus();
-  const Call& other = segment_->call(q, *r);
-  monitor_->SetDead(InvalidArgumentError(
-      StrCat("the calls of round ", segment_->layout().round, " differ: operation ", call.index, " of rank ",
-             topology_.WorldRank(local_ranks().lo + lane_.index), " is ", Describe(call), ", operation ",
-             other.index, " of rank ", topology_.WorldRank(local_ranks().lo + *r), " is ", Describe(other))));
+  const auto name = [this](int local_rank) {
+    return StrCat("rank ", topology_.WorldRank(local_ranks().lo + local_rank));
+  };
+  monitor_->SetDead(
+      CallsDiffer(segment_->layout().round, name(lane_.index), call, name(*r), segment_->call(q, *r)));
   return segment_->EndOf(q);
 }
 

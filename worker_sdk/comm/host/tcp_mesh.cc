@@ -153,14 +153,11 @@ Status TcpMesh::Report(const Flow& f, uint64_t chunk) {
                              : GoneError(peer.rank, expected.round));
   }
   const Frame& arrived = f.messages.arrived();
-  monitor_->SetDead(
-      arrived.magic != Frame::kMagic || arrived.round != expected.round
-          ? AbortedError(StrCat("rank ", peer.rank, " sent a message of round ", arrived.round, " in round ",
-                                expected.round))
-          : InvalidArgumentError(StrCat("the calls of round ", expected.round, " differ: operation ",
-                                        expected.call.index, " of this node is ", Describe(expected.call),
-                                        ", operation ", arrived.call.index, " of rank ", peer.rank, " is ",
-                                        Describe(arrived.call))));
+  monitor_->SetDead(arrived.magic != Frame::kMagic || arrived.round != expected.round
+                        ? AbortedError(StrCat("rank ", peer.rank, " sent a message of round ", arrived.round,
+                                              " in round ", expected.round))
+                        : CallsDiffer(expected.round, "this node", expected.call, StrCat("rank ", peer.rank),
+                                      arrived.call));
   return segment_->EndOf(chunk);
 }
 
