@@ -29,7 +29,7 @@ constexpr size_t kMinChunkBytes = 4096;
 
 // The version of everything that workers send each other or share. A change that another release would misread changes
 // this.
-constexpr std::string_view kProtocolVersion = "v5";
+constexpr std::string_view kProtocolVersion = "v6";
 
 // Begins the entry of a node that cannot take part; the reason follows.
 constexpr std::string_view kFailed = "failed ";

@@ -18,6 +18,7 @@
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/comm/host/all_reduce_choice.h"
 #include "worker_sdk/comm/host/bootstrap.h"
+#include "worker_sdk/comm/host/call_history.h"
 #include "worker_sdk/comm/host/collectives.h"
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/group_store.h"
@@ -60,9 +61,12 @@ class HostGroup final : public HostGroupInterface,
         local_rank_(static_cast<int>(options.local_rank.value())),
         round_(options.round.value()),
         topology_(std::move(links.topology)),
+        calls_(round_, world_rank(), "GPU operation"),
         segment_(std::move(links.segment)),
-        monitor_(std::in_place, &segment_, local_rank_, round_, SilenceLimit(options.silence_limit),
-                 std::move(links.watched), [fabric = fabric_](const Status& why) { fabric->End(why); }),
+        monitor_(
+            std::in_place, &segment_, local_rank_, round_, SilenceLimit(options.silence_limit),
+            std::move(links.watched), [fabric = fabric_](const Status& why) { fabric->End(why); },
+            [this](int rank, const CallNote& note) { return calls_.Receive(rank, note); }),
         collectives_(topology_, options, &segment_, &*monitor_, &gate_, std::move(links.lane), only,
                      [this](const Status& why) { messages_.End(why); }),
         messages_(topology_,
@@ -147,6 +151,16 @@ class HostGroup final : public HostGroupInterface,
     return ddprun::RanksThatDoNotAnswer(topology_, static_cast<int>(options_.group_rank.value()), local_rank_,
                                         segment_, &*monitor_);
   }
+  void NoteCall(const Call& call) override {
+    if (const Status compared = calls_.Add(call); !compared.ok()) End(compared);
+  }
+  void PostCall(uint64_t index, uint32_t attempt) override {
+    const RetireGate::Use use(gate_);
+    std::optional<CallNote> note = use ? calls_.NoteOf(index) : std::nullopt;
+    if (!note) return;
+    note->attempt = attempt;
+    monitor_->PostNote(world_rank(), *note);
+  }
   const HostCommunicatorOptions& options() const override { return options_; }
   Fabric* fabric() override { return fabric_.get(); }
 
@@ -218,6 +232,7 @@ class HostGroup final : public HostGroupInterface,
   const int local_rank_;
   const int64_t round_;
   const Topology topology_;
+  CallComparison calls_;  // of NoteCall
   Segment segment_;
   std::optional<Monitor> monitor_;  // nullopt after Retire
   Collectives collectives_;

@@ -27,6 +27,13 @@ class HostGroupInterface : public internal::Group {
   [[nodiscard]] virtual Status LeftStatus() const = 0;
   // The ranks that are stopped or cut off, by their numbers in the world. Blocks at most 200 ms.
   [[nodiscard]] virtual std::vector<int> RanksThatDoNotAnswer() = 0;
+  // Remembers a call that this rank makes elsewhere, on its GPU. If another rank has posted another call of that number,
+  // communication ends with an error that names both.
+  //   REQUIRES: call.index is the number of calls before. One caller at a time.
+  virtual void NoteCall(const internal::Call& call) = 0;
+  // This rank waits for the operation of call `index`: sends that call to all ranks of the group, which compare it with their
+  // own. Best effort; does not block. attempt: number of earlier calls of this function with this index.
+  virtual void PostCall(uint64_t index, uint32_t attempt) = 0;
   [[nodiscard]] virtual const HostCommunicatorOptions& options() const = 0;
   // Exists as long as this object.
   [[nodiscard]] virtual Fabric* fabric() = 0;

@@ -1,7 +1,9 @@
 #include "worker_sdk/comm/host/monitor.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -15,6 +17,17 @@
 namespace ddprun {
 namespace {
 
+// Notes are forwarded once. Ranks that wait for the same operation send equal ones; few wait for others.
+constexpr size_t kMaxSpreadNotes = 8;
+
+// A peer with more bytes than this to read gets no notes: the other records need the room.
+constexpr int kMaxQueuedBytes = 4096;
+
+bool IsBehind(const UniqueFd& fd) {
+  int queued = 0;
+  return ioctl(fd.get(), SIOCOUTQ, &queued) != 0 || queued > kMaxQueuedBytes;
+}
+
 void Signal(const UniqueFd& event_fd) {
   const uint64_t one = 1;
   // Fails only if the counter is at its maximum; the event is then already signaled.
@@ -24,13 +37,15 @@ void Signal(const UniqueFd& event_fd) {
 }  // namespace
 
 Monitor::Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit,
-                 std::vector<Peer> peers, std::function<void(const Status&)> on_dead)
+                 std::vector<Peer> peers, std::function<void(const Status&)> on_dead,
+                 std::function<Status(int, const CallNote&)> on_note)
     : segment_(segment),
       local_rank_(local_rank),
       round_(round),
       silence_limit_(silence_limit),
       peers_(std::move(peers)),
       on_dead_(std::move(on_dead)),
+      on_note_(std::move(on_note)),
       ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       inboxes_(peers_.size()) {
@@ -80,7 +95,23 @@ void Monitor::Close(size_t peer, const Status& why) {
 }
 
 void Monitor::Spread(const EndRecord& record, int from_peer) {
+  if (record.kind == EndRecord::kNote) return SpreadNote(record, from_peer);
   if (SpreadLocked(record, from_peer) && on_dead_ != nullptr) on_dead_(segment_->DeadStatus());
+}
+
+void Monitor::SpreadNote(const EndRecord& record, int from_peer) {
+  const std::optional<CallNote> note = NoteIn(record);
+  if (!note) return;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (std::ranges::find(spread_notes_, *note) != spread_notes_.end()) return;
+    spread_notes_.push_back(*note);
+    if (spread_notes_.size() > kMaxSpreadNotes) spread_notes_.pop_front();
+    const bool from_other_node = from_peer != kNoPeer && peers_[from_peer].on_other_node;
+    SendLocked(record, from_peer, /*to_node=*/true, /*to_other_nodes=*/!from_other_node);
+  }
+  if (from_peer == kNoPeer || on_note_ == nullptr) return;
+  if (const Status compared = on_note_(record.rank, *note); !compared.ok()) SetDead(compared);
 }
 
 bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
@@ -111,13 +142,15 @@ bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
     // Each peer is sent at most one kDead record, although many ranks report the same death to their hub.
     first_error = send_to_node = !std::exchange(node_knows_dead_, true);
     send_to_other_nodes = send_to_other_nodes && !std::exchange(other_nodes_know_dead_, true);
-  } else {
+  } else if (record.kind == EndRecord::kLeft) {
     segment_->SetLeft(record.rank, record.num_chunks);
     // Every other node learns of every rank that leaves. The ranks of this node read that in the segment; a record is
     // forwarded to them only if it has fewer chunks than every earlier record, because all records of a large world
     // would overflow their socket buffers.
     send_to_node = from_peer == kNoPeer || record.num_chunks < fewest_chunks_;
     fewest_chunks_ = std::min(fewest_chunks_, record.num_chunks);
+  } else {
+    return false;
   }
   Signal(ended_fd_);
   SendLocked(sent, from_peer, send_to_node, send_to_other_nodes);
@@ -127,6 +160,7 @@ bool Monitor::SpreadLocked(const EndRecord& record, int from_peer) {
 void Monitor::SendLocked(const EndRecord& record, int from_peer, bool to_node, bool to_other_nodes) {
   for (size_t p = 0; p < peers_.size(); ++p) {
     if (static_cast<int>(p) == from_peer || !(peers_[p].on_other_node ? to_other_nodes : to_node)) continue;
+    if (record.kind == EndRecord::kNote && IsBehind(peers_[p].fd)) continue;
     // The send fails if the peer has exited; a broken connection is detected in Receive. The few records
     // always fit into the socket buffer.
     send(peers_[p].fd.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);

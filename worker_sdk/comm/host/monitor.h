@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -47,8 +48,11 @@ class Monitor {
   //   peers:         for a hub, its node's other ranks and the other hubs; for any other rank, its hub.
   //   on_dead:       called at most once, when communication has ended with an error; from any thread, while no lock of
   //                  the monitor is held.
+  //   on_note:       compares the calls of another rank with those of this one; an error ends communication on all ranks.
+  //                  Called from the monitor thread.
   Monitor(Segment* segment, int local_rank, int64_t round, Duration silence_limit, std::vector<Peer> peers,
-          std::function<void(const Status& why)> on_dead = nullptr);
+          std::function<void(const Status& why)> on_dead = nullptr,
+          std::function<Status(int rank, const CallNote& note)> on_note = nullptr);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -57,6 +61,9 @@ class Monitor {
   void SetDead(const Status& why);
   // Asks all ranks whether they run, if no rank has asked yet. The monitor threads answer; Segment has the answers.
   void Ask() { Spread(AskRecord(round_), kNoPeer); }
+  // Sends `note`, the calls of this rank, to all ranks of the group. Best effort: peers that do not read are left out. `rank`:
+  // this one's number in the world. Does not block.
+  void PostNote(int rank, const CallNote& note) { SpreadNote(NoteRecord(round_, rank, note), kNoPeer); }
   // Sends all end records in this node's segment to the peers. Must be called before this process may exit:
   // the segment may have records of other ranks that the hub's thread has not yet forwarded.
   void PassOnEnds();
@@ -85,6 +92,8 @@ class Monitor {
   void Spread(const EndRecord& record, int from_peer);
   // Sends `record` to the peers of this node, and to those on other nodes, except `from_peer`.
   void SendLocked(const EndRecord& record, int from_peer, bool to_node, bool to_other_nodes);
+  // Forwards a kNote record, unless an equal note was forwarded before, and compares it with this rank's calls.
+  void SpreadNote(const EndRecord& record, int from_peer);
   // Does the work of Spread. Returns true if this is the first record of an error.
   bool SpreadLocked(const EndRecord& record, int from_peer);
 
@@ -94,12 +103,14 @@ class Monitor {
   const Duration silence_limit_;
   const std::vector<Peer> peers_;
   const std::function<void(const Status& why)> on_dead_;
+  const std::function<Status(int rank, const CallNote& note)> on_note_;
   UniqueFd ended_fd_;
   UniqueFd stop_fd_;
   std::vector<Inbox> inboxes_;    // by peer; used only by thread_
   std::map<int, bool> has_left_;  // by rank; used only by thread_
   std::mutex mu_;                 // serializes SpreadLocked
   bool leaving_ = false;
+  std::deque<CallNote> spread_notes_;    // the last ones, at most kMaxSpreadNotes
   bool asked_ = false;                   // kAsk was spread, and answered by this rank
   bool node_knows_dead_ = false;         // kDead was sent to peers of this node
   bool other_nodes_know_dead_ = false;   // kDead was sent to peers of other nodes
