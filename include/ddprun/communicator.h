@@ -146,8 +146,9 @@ struct OpOptions {
 //            once. The order of NCCL's sums is not the one above: results are bit-equal on all ranks, but their bits may
 //            differ between versions of NCCL, numbers of ranks, and from those of the host. NCCL's minimum and maximum may
 //            ignore NaNs, and its sums of 16 bits may be rounded after each addition. All tensors of an operation are in
-//            the memory of the same device. Send and Receive need memory of the host. Calls that differ among the ranks,
-//            and an operation that a rank which has left did not start, fail when the deadline passes.
+//            the memory of the same device. Send and Receive need memory of the host. Calls that differ among the ranks
+//            are detected when an operation has not completed for 20 ms, or, if operations of the program take longer, for
+//            up to 1 s. An operation that a rank which has left did not start fails when the deadline passes.
 //   Errors:  returned by Work::Wait. All operations fail on all ranks within one second after a peer dies,
 //            and within the silence limit plus one second after a node is cut off. A stopped or slow rank is
 //            detected only by a deadline. After an error the communicator is dead: pending and later

@@ -17,6 +17,7 @@
 #include "worker_sdk/comm/nccl/nccl_call.h"
 #include "worker_sdk/comm/nccl/nccl_communicator.h"
 #include "worker_sdk/comm/nccl/nccl_operation.h"
+#include "worker_sdk/comm/nccl/note_schedule.h"
 #include "worker_sdk/comm/nccl/watch.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
@@ -85,6 +86,7 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   void QueryEvents();
   void CallFor(NcclOperation& operation);
   void Record(NcclOperation& operation);
+  void PostCallIfDue();
   void Ask(NcclOperation& operation);
   void DeviceFailed(const Status& why);
 
@@ -99,6 +101,7 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   // Used by Connect, and then by the thread only.
   std::optional<NcclCommunicator> communicator_;  // nullopt after Retire
   Status device_error_;                           // the device is lost
+  NoteSchedule notes_;
   // The operations of the current view, in their order.
   std::vector<std::shared_ptr<NcclOperation>> looked_at_;
 
@@ -192,6 +195,7 @@ std::shared_ptr<internal::Operation> NcclGroup::StartOnDevice(const Call& call, 
   if (!operation.ok()) {
     return Refuse(call, WithContext(operation.status(), NameOf(call.kind)));
   }
+  host_->NoteCall(numbered);
   const std::lock_guard lock(shared_->mu);
   operations_.push_back(*operation);
   shared_->changed.notify_all();
@@ -256,6 +260,7 @@ void NcclGroup::Run() {
     const WatchActions actions = Look();
     Act(actions);
     if (!actions.none()) continue;
+    PostCallIfDue();
     std::unique_lock lock(shared_->mu);
     // A notification for an operation that is not new, such as a deadline that was moved, is seen at the next look.
     const size_t known = looked_at_.size();
@@ -335,7 +340,23 @@ void NcclGroup::Record(NcclOperation& operation) {
   recorded.ok() ? operation.SetInFlight() : DeviceFailed(recorded);
 }
 
+// The oldest operation may wait for a rank that has made another call.
+void NcclGroup::PostCallIfDue() {
+  const NcclOperation& oldest = *looked_at_.front();
+  TimePoint deadline;
+  {
+    const std::lock_guard lock(shared_->mu);
+    deadline = oldest.view.deadline;
+  }
+  if (const auto attempt = notes_.Due(oldest.call.index, deadline, Clock::now())) {
+    host_->PostCall(oldest.call.index, *attempt);
+  }
+}
+
 void NcclGroup::Ask(NcclOperation& operation) {
+  // The others compare it before they answer.
+  const uint64_t oldest = looked_at_.front()->call.index;
+  host_->PostCall(oldest, notes_.SendNow(oldest, Clock::now()));
   std::string answer = StrCat(host_->Name(), " gave up operation ", operation.call.index, " on the GPU (",
                               Describe(operation.call), ")");
   const std::vector<int> silent = host_->RanksThatDoNotAnswer();
