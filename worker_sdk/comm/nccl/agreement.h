@@ -9,6 +9,7 @@
 #include "ddprun/time.h"
 #include "worker_sdk/comm/call.h"
 #include "worker_sdk/comm/host/host_group.h"
+#include "worker_sdk/comm/nccl/library.h"
 
 namespace ddprun {
 
@@ -24,5 +25,9 @@ StatusOr<std::vector<T>> Gather(HostGroupInterface& host, const T& mine, TimePoi
 
 // Collective. OK if `mine` is OK on all ranks; otherwise the error of the first rank that has one, with its number.
 Status Agree(HostGroupInterface& host, const Status& mine, TimePoint deadline);
+
+// Collective. OK if all ranks have the same version of NCCL, also the same patch, as NCCL requires.
+//   Errors: kFailedPrecondition: they have not; names two ranks and their versions, the same on all ranks.
+Status AgreeOnVersion(HostGroupInterface& host, const NcclLibrary& library, TimePoint deadline);
 
 }  // namespace ddprun

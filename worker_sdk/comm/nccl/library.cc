@@ -22,11 +22,6 @@ constexpr char kLibrary[] = "libnccl.so.2";
 
 int MajorOf(int version) { return version >= 10000 ? version / 10000 : version / 1000; }  // since 2.9: 20900
 
-std::string VersionText(int version) {
-  const int minor = version >= 10000 ? version % 10000 / 100 : version % 1000 / 100;
-  return StrCat(MajorOf(version), ".", minor, ".", version % 100);
-}
-
 const char* NameOf(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError:
@@ -86,6 +81,17 @@ StatusOr<NcclLibrary> Open() {
 
 }  // namespace
 
+std::string NcclVersionText(int version) {
+  const int minor = version >= 10000 ? version % 10000 / 100 : version % 1000 / 100;
+  return StrCat(MajorOf(version), ".", minor, ".", version % 100);
+}
+
+StatusOr<int> NcclVersionOf(const NcclLibrary& library) {
+  int version = 0;
+  DDPRUN_RETURN_IF_ERROR(NcclStatus(library, library.ncclGetVersion(&version), "ncclGetVersion", nullptr));
+  return version;
+}
+
 StatusOr<const NcclLibrary*> OpenNcclLibrary() {
   static const StatusOr<NcclLibrary> library = Open();
   if (!library.ok()) return library.status();
@@ -104,22 +110,22 @@ StatusOr<NcclLibrary> ResolveNcclLibrary(FunctionRef<void*(const char* name)> sy
   if (missing.empty()) return library;
   int version = 0;
   const bool known = library.ncclGetVersion != nullptr && library.ncclGetVersion(&version) == ncclSuccess;
-  return FailedPreconditionError(StrCat(kLibrary, known ? StrCat(" of NCCL ", VersionText(version)) : "",
+  return FailedPreconditionError(StrCat(kLibrary, known ? StrCat(" of NCCL ", NcclVersionText(version)) : "",
                                         " has no function ", missing, ": install NCCL ",
-                                        VersionText(kMinNcclVersion), " or newer"));
+                                        NcclVersionText(kMinNcclVersion), " or newer"));
 }
 
 Status CheckNcclVersion(const NcclLibrary& library, int built_version) {
-  int version = 0;
-  DDPRUN_RETURN_IF_ERROR(NcclStatus(library, library.ncclGetVersion(&version), "ncclGetVersion", nullptr));
+  DDPRUN_ASSIGN_OR_RETURN(const int version, NcclVersionOf(library));
   if (MajorOf(version) != MajorOf(built_version)) {
-    return FailedPreconditionError(StrCat(kLibrary, " is of NCCL ", VersionText(version),
-                                          "; this library was built for NCCL ", VersionText(built_version),
-                                          ": install NCCL ", MajorOf(built_version)));
+    return FailedPreconditionError(
+        StrCat(kLibrary, " is of NCCL ", NcclVersionText(version), "; this library was built for NCCL ",
+               NcclVersionText(built_version), ": install NCCL ", MajorOf(built_version)));
   }
   if (version >= kMinNcclVersion) return OkStatus();
-  return FailedPreconditionError(StrCat(kLibrary, " is of NCCL ", VersionText(version),
-                                        "; this library needs ", VersionText(kMinNcclVersion), " or newer"));
+  return FailedPreconditionError(StrCat(kLibrary, " is of NCCL ", NcclVersionText(version),
+                                        "; this library needs ", NcclVersionText(kMinNcclVersion),
+                                        " or newer"));
 }
 
 Status NcclStatus(const NcclLibrary& library, ncclResult_t result, std::string_view call, ncclComm_t comm) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "ddprun/communicator.h"
@@ -63,6 +64,10 @@ inline constexpr int kMinNcclVersion = 21900;  // 2.19.0
 //            another major version than the header of the build. The message names the file, the function or both versions.
 //   Threads: any.
 StatusOr<const NcclLibrary*> OpenNcclLibrary();
+
+// In NCCL's numbers; and as people write it: "2.19.0".
+StatusOr<int> NcclVersionOf(const NcclLibrary& library);
+std::string NcclVersionText(int version);
 
 // The parts of OpenNcclLibrary, for tests.
 //   symbol:        returns the address of the function, or null.

@@ -386,6 +386,7 @@ StatusOr<std::shared_ptr<internal::Group>> CreateNcclGroup(std::shared_ptr<HostG
   const TimePoint deadline = DeadlineAfter(host->options().setup_timeout);
   StatusOr<CudaStream> stream = device.ok() ? CudaStream::Create(device->context) : device.status();
   DDPRUN_RETURN_IF_ERROR(Agree(*host, stream.ok() ? OkStatus() : stream.status(), deadline), "GPU");
+  DDPRUN_RETURN_IF_ERROR(AgreeOnVersion(*host, *device->nccl, deadline), "NCCL");
   const auto group = std::make_shared<NcclGroup>(std::move(host), *device, *std::move(stream));
   DDPRUN_RETURN_IF_ERROR(group->Connect(deadline), "NCCL");
   return std::shared_ptr<internal::Group>(group);
