@@ -73,6 +73,8 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   void Retire() override;
 
  private:
+  // The error of all ranks if NCCL has not connected this one because of `why`.
+  Status NotConnected(const Status& why);
   Status ShareId(ncclUniqueId* id, TimePoint deadline);
   StatusOr<std::shared_ptr<NcclOperation>> MakeOperation(const Call& call, const void* in, void* out,
                                                          const Stream& stream);
@@ -152,13 +154,24 @@ Status NcclGroup::ShareId(ncclUniqueId* id, TimePoint deadline) {
   return host_->Start(call, id, id)->Wait(deadline);
 }
 
+Status NcclGroup::NotConnected(const Status& why) {
+  if (!IsDeadlineExceeded(why)) return WithContext(why, host_->Name());
+  // NCCL does not say for which rank it waits.
+  const std::vector<int> silent = host_->RanksThatDoNotAnswer();
+  const std::string whom =
+      silent.empty() ? "all ranks run, but NCCL does not connect them: check NCCL_SOCKET_IFNAME and the "
+                       "firewall, or set NCCL_DEBUG=INFO"
+                     : StrCat("waiting for rank ", StrJoin(silent, ", "));
+  return DeadlineExceededError(StrCat(host_->Name(), " gave up: ", why.message(), ", ", whom));
+}
+
 Status NcclGroup::Connect(TimePoint deadline) {
   ncclUniqueId id = {};
   DDPRUN_RETURN_IF_ERROR(ShareId(&id, deadline));
   const Status ready =
       communicator_->Connect(id, rank(), size(), deadline, [this] { return host_->status(); });
   // The other ranks wait for this one in NCCL.
-  if (!ready.ok() && host_->status().ok()) host_->End(WithContext(ready, host_->Name()));
+  if (!ready.ok() && host_->status().ok()) host_->End(NotConnected(ready));
   DDPRUN_RETURN_IF_ERROR(host_->status());
   // The last rank may have failed after the others were ready.
   DDPRUN_RETURN_IF_ERROR(Agree(*host_, OkStatus(), deadline));

@@ -28,8 +28,9 @@ StatusOr<NcclDevice> OpenNcclDevice(const Device& device, int local_rank);
 
 // Collective over the ranks of `host`. Adds operations on GPUs to a host group. Returns once all ranks are connected.
 //   device: this rank's GPU, or why it has none: that error is then the error of all ranks, with the rank's name.
-//   Errors: those of `device`; kUnavailable: NCCL failed; kDeadlineExceeded: the setup timeout of host->options() passed, or
-//           NCCL waits for a rank. Communication has then ended on all ranks.
+//   Errors: those of `device`; kUnavailable: NCCL failed; kFailedPrecondition: the ranks have
+//           different versions of NCCL; kDeadlineExceeded: the setup timeout of host->options() passed; names the ranks
+//           that are stopped, if that is why. Communication has then ended on all ranks.
 //   Threads of the group: those of Group. A thread of its own makes all calls of NCCL, and watches operations in flight.
 //   Destructor: as that of Communicator. Blocks at most 1 s more while NCCL completes operations on other ranks.
 StatusOr<std::shared_ptr<internal::Group>> CreateNcclGroup(std::shared_ptr<HostGroupInterface> host,
