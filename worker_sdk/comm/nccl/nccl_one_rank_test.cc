@@ -1,5 +1,5 @@
 // One rank of three has a GPU, a driver or an NCCL that differs or fails, on the stand-in for CUDA and NCCL: all ranks get an
-// error that names it. Without a toolkit there is nothing to test.
+// error that names it. A rank that is only slow is no error. Without a toolkit there is nothing to test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -31,6 +31,8 @@ using ::testing::Not;
 constexpr int kOdd = 1;
 // Instead of a setting of the stand-in: the process of the odd rank stops itself when NCCL begins to connect.
 constexpr char kStop[] = "STOP";
+// Likewise: all ranks wait for the test before they go on.
+constexpr char kSlow[] = "SLOW";
 
 #ifdef DDPRUN_HAVE_CUDA
 ncclResult_t StopThisProcess(ncclComm_t* /*comm*/, int /*size*/, ncclUniqueId /*id*/, int /*rank*/,
@@ -45,7 +47,7 @@ void MeetInStore(const RankProcess& self, FakeFileStore& store) {
   for (int r = 0; r < self.options.world_size; ++r) (void)store.Get(StrCat("here/", r), seconds(60));
 }
 
-// Connects, and all-reduces memory of the communicator. Arguments: the odd rank's settings of the stand-in, or kStop.
+// Connects, and all-reduces memory of the communicator. Arguments: the odd rank's settings of the stand-in, or kStop, or kSlow.
 Status RunRank(RankProcess& self, FakeFileStore& store) {
   NcclLibrary library;
   MeetInStore(self, store);
@@ -72,7 +74,16 @@ Status RunRank(RankProcess& self, FakeFileStore& store) {
   DDPRUN_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create(device->context));
   DDPRUN_ASSIGN_OR_RETURN(const Buffer buffer, comm.Allocate(DType::kFloat32, 100, comm.device()));
   const OpOptions on{.stream = {comm.device(), stream.get()}};
-  const Status status = comm.AllReduce(buffer.tensor(), ReduceOp::kSum, on).Wait();
+  const bool waits = self.args[0] == kSlow;
+  if (waits) {
+    DDPRUN_RETURN_IF_ERROR(store.Set(StrCat("waits/", comm.rank()), ""));
+    DDPRUN_RETURN_IF_ERROR(store.Get("go", seconds(60)).status());
+  }
+  Status status;
+  for (int i = 0; i < (waits ? 20 : 1); ++i) {
+    status.Update(comm.AllReduce(buffer.tensor(), ReduceOp::kSum, on).Wait());
+    if (i == 0 && waits) DDPRUN_RETURN_IF_ERROR(store.Set(StrCat("first/", comm.rank()), ""));
+  }
   if (!device->context->lost()) DDPRUN_RETURN_IF_ERROR(stream.Await(DeadlineAfter(seconds(20)), "the end"));
   return status;
 }
@@ -188,6 +199,25 @@ TEST(NcclOneRankTest, ARankThatIsStoppedWhileNcclConnectsIsNamed) {
     ExpectExit(ranks, r);
   }
   EXPECT_TRUE(ranks.IsStopped(kOdd)) << "the fault did not happen";
+}
+
+// The others look for calls that differ meanwhile.
+TEST(NcclOneRankTest, ARankThatIsStoppedForAWhileIsNoError) {
+  RankProcesses ranks({2, 1}, {kSlow});
+  ranks.StartAll();
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ASSERT_TRUE(ranks.store().Get(StrCat("waits/", r), seconds(60)).ok()) << ErrorOf(ranks, r);
+  }
+  ranks.Kill(kOdd, SIGSTOP);
+  ASSERT_EQ(ranks.store().Set("go", ""), OkStatus());
+  // For so long, the others wait for the rank. A shorter time cannot fail the test.
+  EXPECT_FALSE(ranks.store().Get("first/0", milliseconds(300)).ok()) << "the rank was not stopped";
+  EXPECT_TRUE(ranks.IsStopped(kOdd));
+  ranks.Kill(kOdd, SIGCONT);
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    EXPECT_EQ(ErrorOf(ranks, r), "OK");
+    ExpectExit(ranks, r);
+  }
 }
 
 #else
