@@ -1,11 +1,9 @@
 #include "launcher/report/oom_evidence.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -19,8 +17,6 @@
 namespace ddprun {
 namespace {
 
-// The initial PID namespace (PROC_PID_INIT_INO). PIDs in the kernel's log belong to this namespace.
-constexpr char kFirstPidNamespace[] = "pid:[4026531836]";
 // Larger than any memory size. If there is no limit, the kernel reports "max" or a number above this value.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
@@ -73,18 +69,10 @@ bool HasOption(absl::string_view options, absl::string_view option) {
   return false;
 }
 
-bool IsInFirstPidNamespace(const std::string& proc) {
-  char text[64] = {};
-  return readlink(absl::StrCat(proc, "/self/ns/pid").c_str(), text, sizeof text - 1) > 0 &&
-         absl::string_view(text) == kFirstPidNamespace;
-}
-
 }  // namespace
 
 OomWatch::OomWatch(Files files) : files_(std::move(files)), mounts_(FindMounts()), own_(GroupOf("self")) {
-  if (!IsInFirstPidNamespace(files_.proc)) return;
-  kernel_log_.Reset(open(files_.kernel_log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (kernel_log_ && lseek(kernel_log_.get(), 0, SEEK_END) < 0) kernel_log_.Reset();
+  if (KernelLogHasOurPids(files_.proc)) kernel_log_.emplace(files_.kernel_log);
 }
 
 // Parses lines such as "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory".
@@ -162,26 +150,15 @@ void OomWatch::Add(pid_t worker) {
   if (group && (!own_ || group->dir != own_->dir)) others_[worker] = *std::move(group);
 }
 
-// Parses records such as
-// "4,1742,12793,-;Memory cgroup out of memory: Killed process 150 (python3) total-vm:2kB, anon-rss:1kB, ..."
+// Parses texts such as "Memory cgroup out of memory: Killed process 150 (python3) total-vm:2kB, anon-rss:1kB, ..."
 void OomWatch::ReadKernelLog() {
   if (!kernel_log_) return;
-  std::string text;
-  char record[8192];  // the maximum size of a record
-  while (true) {
-    const ssize_t n = read(kernel_log_.get(), record, sizeof record);
-    if (n > 0) {
-      text.append(record, static_cast<size_t>(n));
-    } else if (n == 0 || (errno != EINTR && errno != EPIPE)) {  // EPIPE: unread records were overwritten
-      break;
-    }
-  }
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+  kernel_log_->ReadNew([this](absl::string_view line) {
     const size_t at = line.find("Killed process ");
-    if (at == absl::string_view::npos) continue;
+    if (at == absl::string_view::npos) return;
     absl::string_view rest = line.substr(at + sizeof "Killed process " - 1);
     int pid;
-    if (!absl::SimpleAtoi(rest.substr(0, rest.find(' ')), &pid)) continue;
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find(' ')), &pid)) return;
     const int64_t used =
         Kilobytes(rest, "anon-rss:") + Kilobytes(rest, "file-rss:") + Kilobytes(rest, "shmem-rss:");
     killed_[pid] = absl::StrCat(
@@ -189,7 +166,7 @@ void OomWatch::ReadKernelLog() {
         ", which used ", Bytes(used * 1024), ": ",
         absl::StrContains(line.substr(0, at), "Memory cgroup") ? "out of memory in "
                                                                : "the machine was out of memory");
-  }
+  });
 }
 
 std::vector<std::string> OomWatch::Evidence(pid_t worker) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "os/descriptor.h"
+#include "launcher/report/kernel_log.h"
 
 namespace ddprun {
 
@@ -66,7 +66,7 @@ class OomWatch {
   const std::vector<Mount> mounts_;
   std::optional<Group> own_;
   std::map<pid_t, Group> others_;        // groups of the workers whose group is not own_
-  UniqueFd kernel_log_;                  // positioned at the next unread record; empty if the log is not used
+  std::optional<KernelLog> kernel_log_;  // nullopt if the log is not used
   std::map<pid_t, std::string> killed_;  // evidence from the kernel's log, keyed by PID
 };
 
