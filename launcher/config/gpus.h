@@ -1,14 +1,11 @@
 // Finds the GPUs that workers may use. Uses NVIDIA's driver library, which is loaded at run time.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace ddprun {
 
@@ -27,35 +24,5 @@ absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible, bool na
 //          in the list are assumed to exist.
 std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible,
                                      const std::vector<std::string>& uuids);
-
-// NVIDIA's driver library, loaded at run time, so that this program builds and runs without the library.
-//   Errors:  kFailedPrecondition for all methods, with the NVML call and its error number.
-//   Threads: one caller at a time.
-class Nvml {
- public:
-  // Errors: no driver is installed, or the driver is too old or does not work.
-  static absl::StatusOr<Nvml> Open();
-  Nvml(Nvml&&) = default;
-  Nvml& operator=(Nvml&&) = default;
-
-  // Returns the number of devices, at least 1. Fails if there is no device.
-  absl::StatusOr<int> CountDevices() const;
-  // Their UUIDs; empty for one whose UUID the driver does not tell. At least one.
-  absl::StatusOr<std::vector<std::string>> Uuids() const;
-
-  // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
-  //   device: an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or a prefix
-  //           of such a UUID, or the UUID of a MIG device ("MIG-...").
-  absl::StatusOr<std::string> PciAddress(absl::string_view device) const;
-
- private:
-  struct Library;  // the loaded library and its functions
-  explicit Nvml(std::shared_ptr<const Library> library) : library_(std::move(library)) {}
-
-  absl::StatusOr<void*> Handle(absl::string_view device) const;
-  absl::StatusOr<void*> HandleByUuid(absl::string_view beginning) const;
-
-  std::shared_ptr<const Library> library_;  // never shared; a shared_ptr only because Library is incomplete
-};
 
 }  // namespace ddprun

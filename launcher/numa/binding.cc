@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/config/gpus.h"
+#include "launcher/config/nvml.h"
 #include "launcher/numa/cpu_choice.h"
 #include "launcher/numa/cpu_topology.h"
 

@@ -1,15 +1,30 @@
 // A fake of NVIDIA's driver library. The FAKE_NVML_* environment variables set the number of devices, the PCI
 // addresses and the errors. Device i has the UUID "GPU-<i>000", the i-th address in FAKE_NVML_PCI
 // ("0000:10:00.0,..."), and one MIG device with the UUID "MIG-<i>000".
+//
+//   FAKE_NVML_PROCESSES="0:4242:1073741824,M1:77:?"  processes: device (M: its MIG device), pid, bytes (?: not known)
+//   FAKE_NVML_MIG_ERROR=3                            the error for processes of MIG devices
+//   FAKE_NVML_MEMORY=FILE                            lines "DEVICE UNCORRECTED PENDING FAILED", read at each call
+//   FAKE_NVML_HANG=NAME                              the function that never returns
+//
+// GENERATION is that of the driver: 0 has no function for processes and memory, 1 has the oldest form for
+// processes, 2 has all.
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
 constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+constexpr int kNotSupported = 3;
 
 int Number(const char* name) {
   const char* text = std::getenv(name);
@@ -19,6 +34,76 @@ int Number(const char* name) {
 // Handles: 1 + index for a device, -1 - index for its MIG device.
 void* HandleOf(intptr_t index) { return reinterpret_cast<void*>(1 + index); }
 void* PartOf(intptr_t index) { return reinterpret_cast<void*>(-1 - index); }
+
+void MayHang(const char* name) {
+  const char* hang = std::getenv("FAKE_NVML_HANG");
+  while (hang != nullptr && std::strcmp(hang, name) == 0) pause();
+}
+
+struct Listed {
+  unsigned int pid = 0;
+  unsigned long long bytes = 0;
+};
+
+std::vector<Listed> ProcessesOf(void* handle) {
+  const auto number = reinterpret_cast<intptr_t>(handle);
+  const std::string device = number > 0 ? std::to_string(number - 1) : "M" + std::to_string(-1 - number);
+  const char* list = std::getenv("FAKE_NVML_PROCESSES");
+  std::istringstream entries(list == nullptr ? "" : list);
+  std::vector<Listed> found;
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const size_t pid = entry.find(':') + 1, bytes = entry.find(':', pid) + 1;
+    if (entry.substr(0, pid - 1) != device) continue;
+    found.push_back({static_cast<unsigned int>(std::stoul(entry.substr(pid))),
+                     entry[bytes] == '?' ? ~0ull : std::stoull(entry.substr(bytes))});
+  }
+  return found;
+}
+
+// The structs of the versions of nvmlDeviceGetComputeRunningProcesses. That of _v3 is the one of drivers 535.43 and 535.86.
+struct Info1 {
+  unsigned int pid;
+  unsigned long long bytes;
+};
+struct Info2 {
+  unsigned int pid;
+  unsigned long long bytes;
+  unsigned int gpu_instance, compute_instance;
+};
+struct Info3 {
+  unsigned int pid;
+  unsigned long long bytes;
+  unsigned int gpu_instance, compute_instance;
+  unsigned long long protected_bytes;
+};
+
+template <typename Info>
+int List(void* handle, unsigned int* count, Info* infos) {
+  MayHang("nvmlDeviceGetComputeRunningProcesses");
+  if (reinterpret_cast<intptr_t>(handle) < 0 && Number("FAKE_NVML_MIG_ERROR") != 0) {
+    return Number("FAKE_NVML_MIG_ERROR");
+  }
+  const std::vector<Listed> found = ProcessesOf(handle);
+  const unsigned int room = *count;
+  *count = static_cast<unsigned int>(found.size());
+  if (found.size() > room) return kInsufficientSize;
+  for (size_t i = 0; i < found.size(); ++i) {
+    infos[i].pid = found[i].pid;
+    infos[i].bytes = found[i].bytes;
+  }
+  return 0;
+}
+
+// Reads the entry of the device from FAKE_NVML_MEMORY.
+[[maybe_unused]] bool ReadMemory(void* handle, unsigned long long& errors, unsigned int& pending,
+                                 unsigned int& failed) {
+  const char* path = std::getenv("FAKE_NVML_MEMORY");
+  std::ifstream file(path == nullptr ? "" : path);
+  for (intptr_t device; file >> device >> errors >> pending >> failed;) {
+    if (HandleOf(device) == handle) return true;
+  }
+  return false;
+}
 
 struct PciInfo {
   char legacy_bus_id[16];
@@ -30,7 +115,10 @@ struct PciInfo {
 
 extern "C" {
 
-int nvmlInit_v2() { return Number("FAKE_NVML_INIT_ERROR"); }
+int nvmlInit_v2() {
+  MayHang("nvmlInit");
+  return Number("FAKE_NVML_INIT_ERROR");
+}
 
 int nvmlDeviceGetCount_v2(unsigned int* count) {
   *count = static_cast<unsigned int>(Number("FAKE_NVML_DEVICES"));
@@ -72,6 +160,35 @@ int nvmlDeviceGetPciInfo_v3(void* handle, PciInfo* info) {
              ? 0
              : kNotFound;
 }
+
+#if GENERATION >= 1
+int nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned int* count, Info1* infos) {
+  return List(handle, count, infos);
+}
+#endif
+
+#if GENERATION >= 2
+int nvmlDeviceGetComputeRunningProcesses_v2(void* handle, unsigned int* count, Info2* infos) {
+  return List(handle, count, infos);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* count, Info3* infos) {
+  return List(handle, count, infos);
+}
+
+int nvmlDeviceGetTotalEccErrors(void* handle, int type, int counter, unsigned long long* count) {
+  MayHang("nvmlDeviceGetTotalEccErrors");
+  unsigned int pending = 0, failed = 0;
+  if (type != 1 || counter != 0) return kNotSupported;
+  return ReadMemory(handle, *count, pending, failed) ? 0 : kNotSupported;
+}
+
+int nvmlDeviceGetRemappedRows(void* handle, unsigned int*, unsigned int*, unsigned int* pending,
+                              unsigned int* failed) {
+  unsigned long long errors = 0;
+  return ReadMemory(handle, errors, *pending, *failed) ? 0 : kNotSupported;
+}
+#endif
 
 int nvmlShutdown() { return 0; }
 
