@@ -59,7 +59,7 @@ constexpr Row kRows[] = {
     {137, {"NVLink privilege error, an access to an invalid address of a peer", kProgram}},
     {140, {"unrecovered ECC error", kReset}},
     {143, {"GPU initialization error", kReset}},
-    {154, {"GPU recovery action changed", "", true}},
+    {154, {"GPU recovery action changed", ""}},
 };
 
 // Removes digits from the beginning of `text` and returns their value in [0, max]; nullopt if there are none, or if the

@@ -1,0 +1,128 @@
+#include "launcher/gpu/gpu_errors.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kMaxLines = 5;
+// Messages that are later than the failure by more than this are not evidence of its cause.
+constexpr Duration kLatest = seconds(1);
+
+// Messages of one kind, in the order of time.
+struct Kind {
+  SeenXid first = {};
+  int count = 1;
+};
+
+bool SameKind(const SeenXid& a, const SeenXid& b) {
+  return a.xid.address == b.xid.address && a.xid.of_switch == b.xid.of_switch && a.xid.code == b.xid.code &&
+         a.xid.pid == b.xid.pid;
+}
+
+bool Concerns(const SeenXid& seen, const FailedWorker& worker) {
+  if (seen.at < worker.started || seen.at > worker.failed + kLatest) return false;
+  if (seen.worker) return seen.worker == worker.local_rank;
+  if (seen.xid.of_switch) return !worker.gpus.empty();
+  return std::find(worker.gpus.begin(), worker.gpus.end(), seen.xid.address) != worker.gpus.end();
+}
+
+std::string Device(const SeenXid& seen, const FailedWorker& worker) {
+  const std::string address = ToString(seen.xid.address);
+  if (seen.xid.of_switch) return absl::StrCat("NVSwitch ", address);
+  const bool one_of_several = !seen.worker && worker.gpus.size() > 1;
+  return absl::StrCat(
+      "GPU ", address,
+      one_of_several ? absl::StrCat(", one of the ", worker.gpus.size(), " that this worker can use,") : "");
+}
+
+// The process that the message names, if that is not the worker itself.
+std::string Process(const SeenXid& seen) {
+  const Xid& xid = seen.xid;
+  if (!seen.has_our_pids) return xid.process.empty() ? "" : absl::StrCat(", for a process ", xid.process);
+  if (!xid.pid) return "";
+  return absl::StrCat(", for process ", *xid.pid,
+                      xid.process.empty() ? "" : absl::StrCat(" (", xid.process, ")"),
+                      seen.worker ? "" : ", which is not a process of a running worker");
+}
+
+std::string When(const Kind& kind, const FailedWorker& worker) {
+  const TimePoint at = kind.first.at;
+  return absl::StrCat(kind.count > 1 ? absl::StrCat(" ", kind.count, " times, first") : "", " ",
+                      at <= worker.failed ? InLargestUnits(worker.failed - at) + " before"
+                                          : InLargestUnits(at - worker.failed) + " after");
+}
+
+std::string Line(const Kind& kind, const FailedWorker& worker) {
+  const Xid& xid = kind.first.xid;
+  const XidMeaning meaning = MeaningOf(xid);
+  std::string line = absl::StrCat(Device(kind.first, worker), " reported ", xid.of_switch ? "SXid " : "Xid ",
+                                  xid.code, meaning.what.empty() ? "" : absl::StrCat(" (", meaning.what, ")"),
+                                  When(kind, worker), Process(kind.first));
+  if (meaning.is_consequence) {
+    absl::StrAppend(&line, xid.caused_by > 0 ? absl::StrCat("; a consequence of Xid ", xid.caused_by)
+                                             : "; usually a consequence of the end of the program");
+  }
+  if (!meaning.remedy.empty()) absl::StrAppend(&line, ". Remedy: ", meaning.remedy);
+  const bool repeats = !meaning.what.empty() && absl::StartsWithIgnoreCase(xid.text, meaning.what);
+  if (!xid.text.empty() && !repeats) {
+    absl::StrAppend(&line, ". The driver: ", xid.text);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::vector<std::string> XidEvidence(const std::vector<SeenXid>& seen, const FailedWorker& worker) {
+  std::vector<Kind> kinds;
+  for (const SeenXid& s : seen) {
+    if (!Concerns(s, worker)) continue;
+    const auto same =
+        std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return SameKind(k.first, s); });
+    if (same != kinds.end()) {
+      ++same->count;
+      continue;
+    }
+    if (MeaningOf(s.xid).is_consequence && !kinds.empty()) continue;
+    kinds.push_back({.first = s});
+  }
+  std::vector<std::string> lines;
+  for (const Kind& kind : kinds) {
+    if (lines.size() == kMaxLines) break;
+    lines.push_back(Line(kind, worker));
+  }
+  if (kinds.size() > kMaxLines) {
+    lines.back() = absl::StrCat("the driver reported ",
+                                Counted(static_cast<int64_t>(kinds.size() - kMaxLines + 1), "more kind"),
+                                " of GPU errors: see dmesg");
+  }
+  return lines;
+}
+
+std::vector<std::string> MemoryEvidence(const PciAddress& gpu, const GpuMemoryHealth& before,
+                                        const GpuMemoryHealth& after) {
+  std::vector<std::string> lines;
+  const std::string name = absl::StrCat("GPU ", ToString(gpu));
+  const uint64_t errors_before = before.uncorrected.value_or(0), errors = after.uncorrected.value_or(0);
+  if (before.uncorrected && errors > errors_before) {
+    lines.push_back(absl::StrCat(
+        name, " has counted ", Counted(static_cast<int64_t>(errors - errors_before), "uncorrected ECC error"),
+        " since the workers started. Remedy: reset the GPU (nvidia-smi -r) or reboot; if it "
+        "recurs, have the GPU replaced"));
+  }
+  if (after.remap_failed && !before.remap_failed) {
+    lines.push_back(
+        absl::StrCat(name, " has no spare memory row for a bad one. Remedy: have the GPU replaced"));
+  } else if (after.remap_pending && !before.remap_pending) {
+    lines.push_back(
+        absl::StrCat(name, " replaces a bad memory row at its next reset. Remedy: reset it (nvidia-smi -r)"));
+  }
+  return lines;
+}
+
+}  // namespace ddprun
