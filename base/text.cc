@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -23,6 +25,16 @@ std::string InLargestUnits(Duration d) {
   if (min < 60) return absl::StrCat(min, " min ", s % 60, " s");
   if (h < 48) return absl::StrCat(h, " h ", min % 60, " min");
   return absl::StrCat(h / 24, " d ", h % 24, " h");
+}
+
+std::string InBytes(uint64_t bytes) {
+  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
 }
 
 }  // namespace ddprun

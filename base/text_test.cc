@@ -19,6 +19,15 @@ TEST(TextTest, InSecondsRoundsDown) {
   EXPECT_EQ(InSeconds(milliseconds(12'999)), "12 s");
 }
 
+TEST(TextTest, InBytesUsesTheLargestUnit) {
+  EXPECT_EQ(InBytes(0), "0 bytes");
+  EXPECT_EQ(InBytes(1023), "1023 bytes");
+  EXPECT_EQ(InBytes(1024), "1.0 KiB");
+  EXPECT_EQ(InBytes(20 << 20), "20.0 MiB");
+  EXPECT_EQ(InBytes(uint64_t{3} << 29), "1.5 GiB");
+  EXPECT_EQ(InBytes(uint64_t{4096} << 40), "4096.0 TiB");
+}
+
 TEST(TextTest, InLargestUnitsUsesTwoUnits) {
   using std::chrono::hours;
   using std::chrono::minutes;

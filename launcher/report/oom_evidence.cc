@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/text.h"
 
 namespace ddprun {
 namespace {
@@ -41,16 +41,6 @@ std::optional<int64_t> Field(absl::string_view text, absl::string_view key) {
     }
   }
   return std::nullopt;
-}
-
-std::string Bytes(int64_t bytes) {
-  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
 }
 
 // Returns the number of kilobytes that follows `key`; 0 if `key` is missing.
@@ -141,8 +131,9 @@ std::optional<int64_t> OomWatch::Limit(const Group& group) const {
 
 std::string OomWatch::LimitText(const Group& group) const {
   const std::optional<int64_t> limit = Limit(group);
-  return absl::StrCat("control group ", group.name,
-                      limit ? absl::StrCat(" (memory limit ", Bytes(*limit), ")") : "");
+  return absl::StrCat(
+      "control group ", group.name,
+      limit ? absl::StrCat(" (memory limit ", InBytes(static_cast<uint64_t>(*limit)), ")") : "");
 }
 
 void OomWatch::Add(pid_t worker) {
@@ -163,7 +154,7 @@ void OomWatch::ReadKernelLog() {
         Kilobytes(rest, "anon-rss:") + Kilobytes(rest, "file-rss:") + Kilobytes(rest, "shmem-rss:");
     killed_[pid] = absl::StrCat(
         "the kernel's OOM killer killed process ", rest.substr(0, rest.rfind(')', rest.find("total-vm")) + 1),
-        ", which used ", Bytes(used * 1024), ": ",
+        ", which used ", InBytes(static_cast<uint64_t>(used) * 1024), ": ",
         absl::StrContains(line.substr(0, at), "Memory cgroup") ? "out of memory in "
                                                                : "the machine was out of memory");
   });
