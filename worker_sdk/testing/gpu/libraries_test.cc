@@ -83,8 +83,9 @@ TEST(LibrariesTest, HaveTheFunctionsOfTheBackend) {
   void* const nccl = Open("libnccl.so.2");
   for (const char* name : kDriverFunctions) EXPECT_EQ(dlsym(cuda, name) != nullptr, kComplete) << name;
   for (const char* name : kNcclFunctions) EXPECT_EQ(dlsym(nccl, name) != nullptr, kComplete) << name;
-  for (const char* name : {"StandInReport", "StandInHold", "StandInRelease"})
+  for (const char* name : {"StandInReport", "StandInHold", "StandInRelease", "StandInLoseDevice"})
     EXPECT_EQ(dlsym(cuda, name) != nullptr, kComplete) << name;
+  EXPECT_EQ(dlsym(nccl, "StandInFailCommunicators") != nullptr, kComplete);
 }
 
 #ifdef DDPRUN_HAVE_CUDA

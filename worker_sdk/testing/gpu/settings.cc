@@ -3,6 +3,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -59,12 +60,24 @@ Settings Read() {
   s.cublas_version = static_cast<int>(Number("CUBLAS_VERSION", 0));
   s.hang = Text("HANG");
   s.hang_ms = Number("HANG_MS", defaults.hang_ms);
+  s.hang_at = Number("HANG_AT", defaults.hang_at);
   s.fail = Text("FAIL");
   s.fail_with = static_cast<int>(Number("FAIL_WITH", defaults.fail_with));
+  s.fail_at = Number("FAIL_AT", defaults.fail_at);
   return s;
 }
 
 }  // namespace
+
+bool Settings::Hangs(std::string_view call) const {
+  static std::atomic<int64_t> calls = 0;
+  return hang == call && ++calls >= hang_at;
+}
+
+bool Settings::Fails(std::string_view call) const {
+  static std::atomic<int64_t> calls = 0;
+  return fail == call && ++calls >= fail_at;
+}
 
 const Settings& TheSettings() {
   static const Settings settings = Read();

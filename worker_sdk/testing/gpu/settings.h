@@ -35,12 +35,15 @@ struct Settings {
   // block, otherwise it stays in progress.
   std::string hang;
   int64_t hang_ms = -1;
+  int64_t hang_at = 1;  // the first call of the function that hangs
   // The function of NCCL with this name does nothing, and returns this result.
   std::string fail;
-  int fail_with = 2;  // ncclSystemError
+  int fail_with = 2;    // ncclSystemError
+  int64_t fail_at = 1;  // the first call of the function that fails
 
-  bool Hangs(std::string_view call) const { return hang == call; }
-  bool Fails(std::string_view call) const { return fail == call; }
+  // Both count the calls of the function.
+  bool Hangs(std::string_view call) const;
+  bool Fails(std::string_view call) const;
 };
 
 // Reads the environment at the first call.

@@ -22,10 +22,11 @@ class Context {
   CUresult error() const { return static_cast<CUresult>(error_.load()); }
   bool lost() const { return error() != CUDA_SUCCESS; }
 
+  void Lose() { error_ = TheSettings().lost_error; }
   // Counts an operation, over all devices of the process. Returns false if the device is lost, before it or with it.
   bool BeginOperation() {
     static std::atomic<int64_t> operations = 0;
-    if (operations.fetch_add(1) + 1 == TheSettings().lost_after) error_ = TheSettings().lost_error;
+    if (operations.fetch_add(1) + 1 == TheSettings().lost_after) Lose();
     return !lost();
   }
 

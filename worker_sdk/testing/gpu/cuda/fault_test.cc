@@ -130,6 +130,23 @@ TEST_F(FaultDeathTest, ALostDeviceFailsAllCallsForEver) {
       ::testing::ExitedWithCode(0), "^$");
 }
 
+TEST_F(FaultDeathTest, ATestLosesADevice) {
+  EXPECT_EXIT(
+      {
+        bool fits = false;
+        {
+          const ScopedContext owner;
+          const ScopedStream stream;
+          const DeviceArray<char> array({5}, stream);
+          fits = array.Read(stream) == std::vector<char>{5};
+          StandInLoseDevice(0);
+          fits = fits && cuMemsetD8Async(array.get(), 0, 1, stream.get()) == CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        ExitIf(fits);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
 TEST_F(FaultDeathTest, AnotherDeviceGoesOn) {
   EXPECT_EXIT(
       {

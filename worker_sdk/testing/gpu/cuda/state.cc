@@ -171,4 +171,6 @@ void State::CountHandles(int device, int change) {
 
 }  // namespace ddprun::stand_in
 
+void StandInLoseDevice(int device) { ddprun::stand_in::State::Get().context(device).Lose(); }
+
 void StandInReport(StandInCounts* counts) { *counts = ddprun::stand_in::State::Get().Count(); }

@@ -164,6 +164,14 @@ void Communicator::FailLater(ncclResult_t error) {
   changed_.notify_all();
 }
 
+void Communicator::Fail(ncclResult_t error) {
+  std::lock_guard lock(mutex_);
+  if (CurrentError() != ncclSuccess) return;
+  error_ = error;
+  error_at_ = Clock::now();
+  changed_.notify_all();
+}
+
 ncclResult_t Communicator::CurrentError() { return Clock::now() < error_at_ ? ncclSuccess : error_; }
 
 ncclResult_t Communicator::WaitUntilDone(std::unique_lock<std::mutex>& lock) {

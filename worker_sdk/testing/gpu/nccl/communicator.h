@@ -64,6 +64,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t Result();
 
   ncclResult_t AsyncError();
+  // AsyncError returns `error` from now on, unless there was an earlier one.
+  void Fail(ncclResult_t error);
   void Register(void* handle, Region region);
   // False if there is no such registration.
   bool Deregister(void* handle);

@@ -283,6 +283,59 @@ TEST_F(CommunicatorDeathTest, CommunicatorLeftAtExit) {
       ::testing::KilledBySignal(SIGABRT), "left at exit: contexts: 1, streams: 1, .*communicators: 1");
 }
 
+TEST_F(CommunicatorDeathTest, OneCallHangs) {
+  EXPECT_EXIT(
+      {
+        setenv("DDPRUN_STAND_IN_HANG", "ncclAllReduce", 1);
+        setenv("DDPRUN_STAND_IN_HANG_AT", "2", 1);
+        bool first = false;
+        ncclResult_t second = ncclSuccess;
+        {
+          Rank rank(NewId(), 1, 0);
+          const DeviceArray<int> array({1}, rank.stream);
+          AllReduceInPlace(rank, array);
+          first = Await(rank.comm) == ncclSuccess;
+          AllReduceInPlace(rank, array);
+          rank.stream.Synchronize();  // it is not in the stream
+          ncclCommGetAsyncError(rank.comm, &second);
+          rank.Abort();
+        }
+        std::exit(first && second == ncclInProgress && !HasFailure() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST_F(CommunicatorDeathTest, OneCallFails) {
+  EXPECT_EXIT(
+      {
+        setenv("DDPRUN_STAND_IN_FAIL", "ncclAllReduce", 1);
+        setenv("DDPRUN_STAND_IN_FAIL_AT", "2", 1);
+        setenv("DDPRUN_STAND_IN_FAIL_WITH", "3", 1);
+        ncclResult_t second = ncclSuccess;
+        {
+          Rank rank(NewId(), 1, 0);
+          const DeviceArray<int> array({1}, rank.stream);
+          AllReduceInPlace(rank, array);
+          EXPECT_EQ(Await(rank.comm), ncclSuccess);
+          rank.stream.Synchronize();
+          second = ncclAllReduce(array.pointer(), array.pointer(), 1, ncclInt32, ncclSum, rank.comm,
+                                 rank.stream.get());
+        }
+        std::exit(second == ncclInternalError && !HasFailure() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST_F(CommunicatorTest, ATestFailsCommunicators) {
+  Rank rank(NewId(), 1, 0);
+  StandInFailCommunicators(ncclSystemError);
+  StandInFailCommunicators(ncclInternalError);
+  ncclResult_t result = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(rank.comm, &result), ncclSuccess);
+  EXPECT_EQ(result, ncclSystemError);
+  rank.Abort();
+}
+
 TEST_F(CommunicatorDeathTest, ALostDeviceIsAnAsynchronousError) {
   EXPECT_EXIT(
       {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker_sdk/testing/gpu/control.h"
 #include "worker_sdk/testing/gpu/misuse.h"
 
 namespace ddprun::stand_in {
@@ -30,6 +31,11 @@ std::shared_ptr<Communicator> Communicators::Find(const char* call, ncclComm_t h
 void Communicators::Remove(ncclComm_t handle) {
   std::lock_guard lock(mutex_);
   communicators_.erase(handle);
+}
+
+void Communicators::FailAll(ncclResult_t error) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [handle, communicator] : communicators_) communicator->Fail(error);
 }
 
 Group& Group::OfThread() {
@@ -86,3 +92,7 @@ ncclResult_t Group::End(const char* call) {
 }
 
 }  // namespace ddprun::stand_in
+
+void StandInFailCommunicators(int result) {
+  ddprun::stand_in::Communicators::Get().FailAll(static_cast<ncclResult_t>(result));
+}

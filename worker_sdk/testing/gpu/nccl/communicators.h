@@ -20,6 +20,8 @@ class Communicators {
   // Misuse if there is none.
   std::shared_ptr<Communicator> Find(const char* call, ncclComm_t handle);
   void Remove(ncclComm_t handle);
+  // Communicator::Fail of all communicators.
+  void FailAll(ncclResult_t error);
 
  private:
   std::mutex mutex_;
