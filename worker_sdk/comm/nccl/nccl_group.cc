@@ -58,7 +58,7 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   std::shared_ptr<internal::Operation> StartOnDevice(const Call& call, const void* in, void* out,
                                                      const Stream& stream) override;
   std::shared_ptr<internal::Operation> Refuse(const Call& call, const Status& why) override {
-    return host_->Refuse(call, why);
+    return std::make_shared<FailedNcclOperation>(host_->Refuse(call, why)->Wait(TimePoint()));
   }
   void Abort(std::string_view reason) override { host_->Abort(reason); }
   StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override {
@@ -80,10 +80,13 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
                                                          const Stream& stream);
   StatusOr<DeviceMemory> AllocateZeroed(int64_t num_bytes);
   void StopThread();
+  // ", waiting for rank 3": the ranks that are stopped or cut off. Empty if there are none. Blocks at most 200 ms.
+  std::string SilentRanks() const;
 
   // The functions below run on the thread.
   void Run();
   WatchActions Look();
+  Status CommunicatorError(std::string_view gave_up) const;
   void Act(const WatchActions& actions);
   void QueryEvents();
   void CallFor(NcclOperation& operation);
@@ -146,6 +149,11 @@ void NcclGroup::StopThread() {
   if (thread_.joinable()) thread_.join();
 }
 
+std::string NcclGroup::SilentRanks() const {
+  const std::vector<int> silent = host_->RanksThatDoNotAnswer();
+  return silent.empty() ? "" : StrCat(", waiting for rank ", StrJoin(silent, ", "));
+}
+
 Status NcclGroup::ShareId(ncclUniqueId* id, TimePoint deadline) {
   Status created;
   if (rank() == 0) created = NcclStatus(nccl_, nccl_.ncclGetUniqueId(id), "ncclGetUniqueId", nullptr);
@@ -157,12 +165,13 @@ Status NcclGroup::ShareId(ncclUniqueId* id, TimePoint deadline) {
 Status NcclGroup::NotConnected(const Status& why) {
   if (!IsDeadlineExceeded(why)) return WithContext(why, host_->Name());
   // NCCL does not say for which rank it waits.
-  const std::vector<int> silent = host_->RanksThatDoNotAnswer();
-  const std::string whom =
-      silent.empty() ? "all ranks run, but NCCL does not connect them: check NCCL_SOCKET_IFNAME and the "
-                       "firewall, or set NCCL_DEBUG=INFO"
-                     : StrCat("waiting for rank ", StrJoin(silent, ", "));
-  return DeadlineExceededError(StrCat(host_->Name(), " gave up: ", why.message(), ", ", whom));
+  std::string whom = SilentRanks();
+  if (whom.empty()) {
+    whom =
+        ", all ranks run, but NCCL does not connect them: check NCCL_SOCKET_IFNAME and the firewall, or set "
+        "NCCL_DEBUG=INFO";
+  }
+  return DeadlineExceededError(StrCat(host_->Name(), " gave up: ", why.message(), whom));
 }
 
 Status NcclGroup::Connect(TimePoint deadline) {
@@ -283,6 +292,14 @@ void NcclGroup::Run() {
   communicator_->Leave([this] { return host_->status(); });
 }
 
+Status NcclGroup::CommunicatorError(std::string_view gave_up) const {
+  if (communicator_->error().ok()) return OkStatus();
+  const Status error = WithContext(communicator_->error(), gave_up);
+  // NCCL fails without naming it if a rank has left while other ranks go on.
+  const Status left = host_->LeftStatus();
+  return left.ok() ? error : Status(left.code(), StrCat(left.message(), "; ", error.message()));
+}
+
 WatchActions NcclGroup::Look() {
   QueryEvents();
   communicator_->Query();
@@ -293,9 +310,8 @@ WatchActions NcclGroup::Look() {
     for (const auto& operation : looked_at_) views.push_back(operation->view);
   }
   const std::string gave_up = StrCat(host_->Name(), " gave up");
-  const Status& error = communicator_->error();
   return Watch({.comm = communicator_->state(),
-                .comm_error = error.ok() ? OkStatus() : WithContext(error, gave_up),
+                .comm_error = CommunicatorError(gave_up),
                 .failed_since = communicator_->failed_since(),
                 .device_error = device_error_.ok() ? OkStatus() : WithContext(device_error_, gave_up),
                 .fabric_ended = !ended.ok(),
@@ -370,10 +386,11 @@ void NcclGroup::Ask(NcclOperation& operation) {
   // The others compare it before they answer.
   const uint64_t oldest = looked_at_.front()->call.index;
   host_->PostCall(oldest, notes_.SendNow(oldest, Clock::now()));
-  std::string answer = StrCat(host_->Name(), " gave up operation ", operation.call.index, " on the GPU (",
-                              Describe(operation.call), ")");
-  const std::vector<int> silent = host_->RanksThatDoNotAnswer();
-  if (!silent.empty()) answer += StrCat(", waiting for rank ", StrJoin(silent, ", "));
+  const bool in_call = operation.view.state == OperationView::State::kCalled &&
+                       communicator_->state() == CommState::kInProgress;
+  const std::string answer = StrCat(host_->Name(), " gave up operation ", operation.call.index,
+                                    " on the GPU (", Describe(operation.call), ")",
+                                    in_call ? ": its call of NCCL has not returned" : "", SilentRanks());
   const Status left = host_->LeftStatus();
   const std::lock_guard lock(shared_->mu);
   operation.view.question = OperationView::Question::kAnswered;

@@ -33,12 +33,14 @@ bool ActOnDeadline(std::span<const OperationView> operations, TimePoint now, Wat
   for (size_t i = 0; i < operations.size(); ++i) {
     const OperationView& operation = operations[i];
     if (Complete(operation) || now < operation.deadline) continue;
-    if (operation.question == Question::kAnswered) {
+    const bool answered = operation.question == Question::kAnswered;
+    if (answered &&
+        (operation.state != State::kInFlight || now - operation.deadline >= kTimeToNameHungCall)) {
       actions->end_fabric = operation.answer;
       return true;
     }
     if (!oldest) oldest = i;
-    asked = asked || operation.question == Question::kAsked;
+    asked = asked || operation.question != Question::kNotAsked;
   }
   if (!asked) actions->ask = oldest;
   return oldest.has_value();

@@ -8,7 +8,9 @@
 //   an operation's event has happened              finish the operation with OK
 //   the communicator is ready                      record the event of the operation that was called last;
 //                                                  otherwise call the next operation
-//   an operation's deadline has passed             ask which ranks hold it up, then end the fabric with the answer
+//   an operation's deadline has passed             ask which ranks hold it up, then end the fabric with the answer; if the
+//                                                  operation is in flight, 300 ms after the deadline: a rank whose call of
+//                                                  NCCL does not return has the better answer
 //   the communicator has failed                    give the fabric 300 ms to name a dead peer, then end it with NCCL's error
 //   the device is lost                             end the fabric with that error
 //   the fabric has ended                           abort the communicator, unless the device is lost
@@ -89,6 +91,9 @@ struct WatchActions {
   }
 };
 
+// How long after the deadline a rank whose call of NCCL does not return may take to say so. The other ranks wait for that rank, and
+// cannot name it.
+inline constexpr Duration kTimeToNameHungCall = milliseconds(300);
 // How long after an error of NCCL the fabric may take to name the rank that has died, which is a better error.
 inline constexpr Duration kTimeToNameDeadPeer = milliseconds(300);
 

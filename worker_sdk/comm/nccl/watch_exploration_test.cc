@@ -30,6 +30,7 @@ struct Operation {
   bool happened = false;
   bool complete = false;  // the event happened because the result is there
   bool late = false;
+  bool late_long_ago = false;  // in flight and answered: longer than kTimeToNameHungCall
   Question question = Question::kNotAsked;
 
   auto operator<=>(const Operation&) const = default;
@@ -68,7 +69,9 @@ struct World {
       const Operation& o = operations[i];
       views.push_back({.state = o.state,
                        .happened = o.happened,
-                       .deadline = o.late ? kNow : TimePoint::max(),
+                       .deadline = o.late_long_ago ? kNow - kTimeToNameHungCall
+                                   : o.late        ? kNow
+                                                   : TimePoint::max(),
                        .question = o.question,
                        .answer = DeadlineExceededError("answer")});
     }
@@ -169,6 +172,8 @@ struct World {
       }
       if (o.life == Operation::kDone) continue;
       if (!o.late) add([&](World& w) { w.operations[i].late = true; });
+      if (o.state == State::kInFlight && o.question == Question::kAnswered && !o.late_long_ago)
+        add([&](World& w) { w.operations[i].late_long_ago = true; });
       if (o.question == Question::kAsked)
         add([&](World& w) { w.operations[i].question = Question::kAnswered; });
       if (o.state == State::kInFlight && !o.happened && !device_lost) {
@@ -257,7 +262,7 @@ TEST(WatchExplorationTest, KeepsItsPromisesInAllStates) {
           w.failed_long_ago = w.comm == kFailed;
           if (w.comm == kAborting) w.comm = kAborted;
           for (const size_t i : w.Pending()) {
-            w.operations[i].late = true;
+            w.operations[i].late = w.operations[i].late_long_ago = true;
             if (w.operations[i].question == Question::kAsked) w.operations[i].question = Question::kAnswered;
           }
         },

@@ -16,7 +16,7 @@ using State = OperationView::State;
 const TimePoint kNow = TimePoint() + seconds(1000);
 
 // "q", "c" or "f": queued, called or in flight; then any of: '+' its event has happened; '!' its deadline is now; '?' the
-// question is asked; '.' it is answered.
+// question is asked; '.' it is answered; ':' its deadline was long ago.
 OperationView Parse(const std::string& text) {
   OperationView operation;
   operation.deadline = kNow + Duration(1);
@@ -25,6 +25,7 @@ OperationView Parse(const std::string& text) {
     if (c == 'f') operation.state = State::kInFlight;
     if (c == '+') operation.happened = true;
     if (c == '!') operation.deadline = kNow;
+    if (c == ':') operation.deadline = kNow - kTimeToNameHungCall;
     if (c == '?') operation.question = Question::kAsked;
     if (c == '.') {
       operation.question = Question::kAnswered;
@@ -106,9 +107,13 @@ TEST(WatchTest, Deadlines) {
       {"no event, no call after a deadline", kReady, "c! q", "ask 0"},
       {"no call while the question is asked", kReady, "f!? q", "nothing"},
       {"one question at a time", kReady, "f! f!?", "nothing"},
-      {"answered", kReady, "f!.", "end answer"},
-      {"answered for a later one", kReady, "f! f!.", "end answer"},
-      {"answered before another question was", kReady, "f!? f!.", "end answer"},
+      {"answered", kReady, "q!.", "end answer"},
+      {"answered while the call does not return", kInProgress, "c!.", "end answer"},
+      {"answered in flight: another rank may have the better answer", kReady, "f!.", "nothing"},
+      {"answered in flight, later", kReady, "f:.", "end answer"},
+      {"no call and no other question meanwhile", kReady, "f!. f! q", "nothing"},
+      {"answered for a later one", kReady, "f! q!.", "end answer"},
+      {"answered before another question was", kReady, "f!? f:.", "end answer"},
       {"the event and the deadline", kReady, "f+!", "finish 0 OK"},
       {"the event and the deadline, and the next call", kReady, "f+! q", "finish 0 OK, call 1"},
       {"the event while the question is asked", kReady, "f+!?", "finish 0 OK"},
