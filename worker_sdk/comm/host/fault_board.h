@@ -20,9 +20,10 @@ class FaultBoard {
  public:
   struct Entry {
     std::atomic<int64_t> operation;  // 1 + the number of the operation in which the rank is; 0: none
-    // Both on the monotonic clock; 0: not yet.
+    // On the monotonic clock; 0: not yet.
     std::atomic<int64_t> fault_ns;  // when the rank killed or stopped itself
     std::atomic<int64_t> error_ns;  // when an operation of the rank returned an error
+    std::atomic<int64_t> ended_ns;  // when the rank had destroyed its communicators
   };
   static constexpr int kMaxRanks = 16;
 
@@ -44,6 +45,7 @@ class FaultBoard {
   int64_t operation(int rank) const { return entries_[rank].operation.load() - 1; }
   std::atomic<int64_t>& fault_ns(int rank) { return entries_[rank].fault_ns; }
   std::atomic<int64_t>& error_ns(int rank) { return entries_[rank].error_ns; }
+  std::atomic<int64_t>& ended_ns(int rank) { return entries_[rank].ended_ns; }
 
  private:
   Entry* entries_;

@@ -1,6 +1,5 @@
 // Tests Fabric::Retire with groups that use NCCL, on the stand-in for CUDA and NCCL, with a thread for each rank. The stand-in
 // ends the test if anything is left at exit.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,6 +19,7 @@
 #include "ddprun/status.h"
 #include "worker_sdk/comm/nccl/nccl_group.h"
 #include "worker_sdk/comm/nccl/testing/gpu_ranks.h"
+#include "worker_sdk/comm/nccl/testing/stand_in_functions.h"
 #include "worker_sdk/core/strings.h"
 #include "worker_sdk/testing/gpu/control.h"
 
@@ -42,16 +42,6 @@ constexpr int kRanks = 3;
 
 Status OverFor(int rank) {
   return AbortedError(StrCat("rank ", rank, " of round 7 gave up: the round is over"));
-}
-
-// What the stand-in counts in this process.
-StandInCounts Counts() {
-  using Report = void (*)(StandInCounts*);
-  static const auto report =
-      reinterpret_cast<Report>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "StandInReport"));
-  StandInCounts counts{};
-  report(&counts);
-  return counts;
 }
 
 int NumThreads() {
@@ -117,7 +107,7 @@ TEST(NcclRetireTest, TheCommunicatorThreadsStreamsAndEventsAreGone) {
     const int device = gpu.comm.device().index;
     connected.Wait();
     if (device == 0) {
-      EXPECT_EQ(Counts().communicators, 2 * kRanks);
+      EXPECT_EQ(CountsOfStandIn().communicators, 2 * kRanks);
     }
     counted.Wait();
     // One rank is missing, so that the others have operations in flight.
@@ -131,7 +121,7 @@ TEST(NcclRetireTest, TheCommunicatorThreadsStreamsAndEventsAreGone) {
     }
     retired.Wait();
     if (device == 0) {
-      const StandInCounts left = Counts();
+      const StandInCounts left = CountsOfStandIn();
       EXPECT_EQ(left.communicators, 0);
       EXPECT_EQ(left.events, 0);
       EXPECT_EQ(left.streams, 2 * kRanks);  // of the test
@@ -143,7 +133,7 @@ TEST(NcclRetireTest, TheCommunicatorThreadsStreamsAndEventsAreGone) {
     ExpectHusk(gpu, *part, part_size);
     EXPECT_EQ(finished.Wait(), OkStatus());
   });
-  EXPECT_EQ(Counts().contexts, 0);
+  EXPECT_EQ(CountsOfStandIn().contexts, 0);
 }
 
 TEST(NcclRetireTest, ThreadsAreGone) {
@@ -249,7 +239,7 @@ TEST(NcclRetireTest, OtherThreadsMayUseAndDestroyGroupsMeanwhile) {
       caller.join();
       for (Communicator& part : kept) ExpectHusk(gpu, part, kRanks);
     });
-    const StandInCounts left = Counts();
+    const StandInCounts left = CountsOfStandIn();
     EXPECT_EQ(left.contexts + left.communicators + left.streams + left.events + left.allocations, 0);
   }
 }
