@@ -41,6 +41,7 @@ STAND_IN = [
     "//worker_sdk/optim:optimizer_gpu_test",
     "//worker_sdk:context_gpu_test",
     "//examples/train/gpu/...",
+    "//tests/fault:gpu_collectives_test",
     "//tests/train:train_device_test",
 ]
 # Programs of GoogleTest that skip the cases for which the machine has too few GPUs.
