@@ -1,10 +1,10 @@
 #include "worker_sdk/comm/nccl/nccl_communicator.h"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "worker_sdk/core/deadline.h"
-#include "worker_sdk/device/cuda/blocking_calls.h"
 #include "worker_sdk/device/cuda/poll.h"
 
 namespace ddprun {
@@ -71,20 +71,16 @@ void NcclCommunicator::EndWith(ncclResult_t (*end)(ncclComm_t)) {
     return;
   }
   state_ = CommState::kAborting;
-  const auto ended = std::make_shared<Event>();
-  ended_ = ended;
-  {
-    // A thread of its own: that of the context may be in a call that waits for a kernel which only the abort ends.
-    BlockingCalls calls;
-    calls.Run(
-        [ended, end, comm = comm_, context = context_, stream = stream_] {
-          const CudaScope scope(*context);
-          if (scope.status().ok()) (void)end(comm);
-          ended->Set();
-        },
-        kEndLimit);
-  }
-  state_ = ended->IsSet() ? CommState::kAborted : CommState::kStuck;
+  ended_ = std::make_shared<Event>();
+  // A thread of its own: that of the context may be in a call that waits for a kernel which only the abort ends.
+  std::thread thread([ended = ended_, end, comm = comm_, context = context_, stream = stream_] {
+    const CudaScope scope(*context);
+    if (scope.status().ok()) (void)end(comm);
+    ended->Set();
+  });
+  const bool in_time = ended_->WaitUntil(DeadlineAfter(kEndLimit));
+  in_time ? thread.join() : thread.detach();
+  state_ = in_time ? CommState::kAborted : CommState::kStuck;
 }
 
 void NcclCommunicator::Abort() {
