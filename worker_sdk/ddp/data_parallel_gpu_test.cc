@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -13,9 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/event.h"
 #include "ddprun/data_parallel.h"
 #include "ddprun/optim.h"
 #include "worker_sdk/comm/nccl/testing/gpu_ranks.h"
+#include "worker_sdk/comm/nccl/testing/stand_in_functions.h"
 #include "worker_sdk/comm/testing/rank_threads.h"
 
 namespace ddprun {
@@ -292,6 +295,41 @@ TEST(DataParallelGpuFaultTest, ClippingNeedsFloat32) {
     dp.Ready(0, gpu.stream());
     EXPECT_EQ(dp.Finish({.clip_norm = 1, .stream = gpu.stream()}).message(),
               "reducing gradients: clip_norm on a GPU needs float32: parameter p is float64");
+  });
+}
+
+// NCCL fails when all ranks have one of two buckets: no rank updates a parameter.
+TEST(DataParallelGpuFaultTest, AnErrorOfNcclWithinAStepLeavesAllParametersAsTheyWere) {
+  constexpr int kRanks = 3;
+  std::atomic<int> num_ready{0};
+  Event failed;
+  WithGpuRanks({kRanks}, [&](GpuRank& gpu) {
+    std::vector<Parameter> parameters = OneParameter(gpu);
+    parameters.push_back({"q", {2}, gpu.Put<float>({1, 1}), {}, true});
+    const auto optimizer = *MakeSgd(parameters, {.learning_rate = 0.5});
+    DataParallel dp = *DataParallel::Create(gpu.comm, parameters, {.bucket_bytes = 1, .atomic_steps = true});
+    gpu.Synchronize();
+    const auto step = [&](int number, const std::function<void()>& between) {
+      dp.Begin();
+      gpu.Write(dp.gradient(1), std::vector<float>{2, 4}, gpu.stream());
+      dp.Ready(1, gpu.stream());
+      between();
+      gpu.Write(dp.gradient(0), std::vector<float>{1}, gpu.stream());
+      dp.Ready(0, gpu.stream());
+      return dp.Finish({.optimizer = optimizer.get(), .step = {.step = number}, .stream = gpu.stream()});
+    };
+    ASSERT_EQ(step(1, [] {}), OkStatus());
+    ASSERT_EQ(dp.Wait(), OkStatus());
+    const Status status = step(2, [&] {
+      if (++num_ready == kRanks) {
+        FindInStandIn<decltype(StandInFailCommunicators)>("libnccl.so.2", "StandInFailCommunicators")(3);
+        failed.Set();
+      }
+      failed.Wait();
+    });
+    EXPECT_THAT(status.message(), HasSubstr(" of round 7 gave up: NCCL: ncclInternalError"));
+    EXPECT_EQ(gpu.Get(parameters[0].value), std::vector<float>{0.5});
+    EXPECT_EQ(gpu.Get(parameters[1].value), (std::vector<float>{0, -1}));
   });
 }
 
