@@ -18,6 +18,7 @@
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
 #include "launcher/numa/binding.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/report/error_file.h"
 #include "launcher/workers/output_plans.h"
 #include "launcher/workers/worker_environment.h"
@@ -100,7 +101,8 @@ absl::Status LocalWorkers::OpenRest() {
         if (report.snapshot_step) handlers_.snapshot(report.round, *report.snapshot_step);
       },
       [this](const std::string& why) { log_.Say(why); },
-      {.asks = [this](const WorkerSurvival& survival, pid_t) { return OnAsksToSurvive(survival); },
+      {.asks = [this](const WorkerSurvival& survival,
+                      pid_t process) { return OnAsksToSurvive(survival, process); },
        .parked =
            [this](const WorkerSurvival& survival) {
              handlers_.parked(survival.local_rank, survival.round, survival.message);
@@ -119,8 +121,20 @@ absl::Status LocalWorkers::OpenRest() {
   return absl::OkStatus();
 }
 
-bool LocalWorkers::OnAsksToSurvive(const WorkerSurvival& survival) {
-  if (Running(survival.local_rank) == nullptr) return false;
+bool LocalWorkers::OnAsksToSurvive(const WorkerSurvival& survival, pid_t process) {
+  const Worker* const worker = Running(survival.local_rank);
+  if (worker == nullptr) return false;
+  // A process elsewhere is not killed with the worker, and the worker is not parked when that process is. Until the
+  // worker's pid is known, any process of a worker counts.
+  const pid_t top = worker->pid != 0 ? worker->pid : processes_.warden_pid();
+  if (process != top && !DescendsFrom(process, top)) {
+    if (!std::exchange(told_of_stranger_, true)) {
+      log_.Say(
+          absl::StrCat("process ", process, " asks to survive as local rank ", survival.local_rank.value(),
+                       ", but is neither that worker nor one of its descendants: ignoring such requests"));
+    }
+    return false;
+  }
   handlers_.survives(survival.local_rank, true);
   return true;
 }

@@ -140,8 +140,8 @@ class LocalWorkers {
   void LogSent(int signo, pid_t pid) const;
   void OnEnded(WardenClient::WorkerId id, const ExitInfo& exit);
   void OnStuck(pid_t pid, const std::string& where);
-  // Whether a worker that asks to survive may be registered.
-  bool OnAsksToSurvive(const WorkerSurvival& survival);
+  // Whether a worker that asks to survive may be registered. `process` is the one that asks.
+  bool OnAsksToSurvive(const WorkerSurvival& survival, pid_t process);
   // Returns the running worker; null if there is none.
   Worker* Running(LocalRank local_rank);
   // The processes of the workers that have not ended.
@@ -159,6 +159,7 @@ class LocalWorkers {
   LogDirectory& logs_;
   Console console_;
   std::unique_ptr<WorkerSocket> reports_;  // null if the socket could not be opened
+  bool told_of_stranger_ = false;          // OnAsksToSurvive has logged a request that it ignores
 
   // State of the last start:
   Assignment assignment_;
