@@ -133,6 +133,9 @@ void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& keep) {
                                {"master", absl::StrCat(a.master_addr, ":", a.master_port)}});
   stopping_ = false;
   Observe([&](AgentObserver& o) { o.OnRound(a, Now()); });
+  for (const LocalRank rank : keep) {
+    Observe([&](AgentObserver& o) { o.OnWorkerKept(rank, workers_.PidOf(rank), Now()); });
+  }
   workers_.Start(a, network_ ? network_() : NodeNetwork(), keep);
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }

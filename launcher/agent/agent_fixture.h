@@ -55,6 +55,10 @@ class FakeObserver : public AgentObserver {
     EXPECT_GT(pid, 0);
     Add(absl::StrCat("started ", rank.value()));
   }
+  void OnWorkerKept(LocalRank rank, pid_t pid, TimePoint) override {
+    EXPECT_GT(pid, 0);
+    Add(absl::StrCat("kept ", rank.value()));
+  }
   void OnFailure(TimePoint) override { Add("failure"); }
   void OnStopping(TimePoint) override { Add("stopping"); }
   void OnWorkersGone(const std::vector<std::string>&, TimePoint) override { Add("gone"); }
@@ -153,6 +157,8 @@ class AgentTest : public ::testing::Test {
     message.mutable_start()->set_group_world_size(1);
     message.mutable_start()->set_world_size(config_.num_local_workers);
     message.mutable_start()->set_role_world_size(config_.num_local_workers);
+    message.mutable_start()->set_master_addr("127.0.0.1");
+    message.mutable_start()->set_master_port(1);
     Tell(message);
   }
   // Acts as the coordinator of a job with a failed and a successful round, from join to exit.

@@ -42,12 +42,15 @@ class AgentObserver {
   // The node is assigned to a round; its workers are started next.
   virtual void OnRound(const Assignment&, TimePoint) {}
   virtual void OnWorkerStarted(LocalRank, pid_t, TimePoint) {}
+  // A worker that has survived the round before takes part in this round. Called directly after OnRound.
+  virtual void OnWorkerKept(LocalRank, pid_t, TimePoint) {}
   // A worker has failed. Called only for the first failure of a round.
   virtual void OnFailure(TimePoint) {}
   // The workers are being stopped. Not called if all workers have exited on their own.
   virtual void OnStopping(TimePoint) {}
-  // The workers and their descendants have exited. `unkillable` describes the exceptions: one entry for each
-  // process that has not exited after SIGKILL.
+  // The workers and their descendants have exited, except workers that survive. `unkillable` describes the exceptions: one
+  // entry for each process that has not exited after SIGKILL. Called again if a worker that was to survive has exited.
+  // Not called if all workers survive.
   virtual void OnWorkersGone(const std::vector<std::string>& /*unkillable*/, TimePoint) {}
   virtual void OnWatchdog(const WatchdogNote&, TimePoint) {}
   // Called after each step of the AgentMachine. `alive`: number of workers that have not ended.

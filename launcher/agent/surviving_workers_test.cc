@@ -3,12 +3,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/worker_message.h"
@@ -20,7 +22,8 @@
 namespace ddprun {
 namespace {
 
-using ::testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // A connection to the socket for workers.
 class Channel {
@@ -56,33 +59,86 @@ WorkerSurvival Message(Round round, int local_rank, SurvivalState state) {
           .message = state == SurvivalState::kParked ? "rank 0 of round 0 is gone" : ""};
 }
 
-// The program of a worker that survives its rounds: it parks when its round is over, and takes every offer.
-int RunWorker() {
+// The program of a worker that survives its rounds: it parks when its round is over, and takes every offer. In each round,
+// it leaves a file with its pid in `directory` when the agent has agreed that it may survive. It reports a step in its first
+// round only.
+int RunWorker(const std::string& directory) {
   const int local_rank = std::atoi(std::getenv("LOCAL_RANK"));
   Round round(std::atoi(std::getenv("DDPRUN_ROUND")));
   Channel agent(std::getenv("DDPRUN_AGENT_SOCKET"));
   agent.Send(Encode(Message(round, local_rank, SurvivalState::kAsks)));
+  agent.Send(Encode(WorkerReport{.round = round,
+                                 .rank = Rank(local_rank),
+                                 .local_rank = LocalRank(local_rank),
+                                 .step = 50 + local_rank}));
   bool parked = false;
   while (agent.ok()) {
     const std::string packet = agent.Receive();
-    if (packet.empty()) return 1;
     if (const std::optional<RoundOffer> offer = DecodeRoundOffer(packet)) {
       round = offer->round;
       parked = false;
     }
     const std::optional<AgentRequest> request = DecodeAgentRequest(packet);
-    if (!request || request->round != round || !request->round_over || parked) continue;
-    parked = true;
-    agent.Send(Encode(Message(round, local_rank, SurvivalState::kParked)));
+    if (!request || request->round != round || parked) continue;
+    if (request->round_over) {
+      parked = true;
+      agent.Send(Encode(Message(round, local_rank, SurvivalState::kParked)));
+    } else if (request->may_survive) {
+      std::ofstream(absl::StrCat(directory, "/", round.value(), ".", local_rank)) << getpid() << std::endl;
+    }
   }
   return 1;
 }
 
-class SurvivingWorkersTest : public AgentTest {};
+class SurvivingWorkersTest : public AgentTest {
+ protected:
+  // Joins with two workers that survive their rounds.
+  void StartWorkers() {
+    config_.rdzv.lease = seconds(60);  // nobody answers heartbeats
+    StartProgram({"/proc/self/exe", "--worker", directory_}, 2);
+    Await(proto::AgentMessage::kJoin);
+    Welcome();
+  }
+  // Waits until this worker may survive the round. Returns its pid.
+  pid_t AwaitWorker(int round, int local_rank) {
+    std::string pid;
+    RunUntil([&] {
+      std::ifstream file(absl::StrCat(directory_, "/", round, ".", local_rank));
+      return std::getline(file, pid) && !file.eof();
+    });
+    return pid.empty() ? 0 : std::stoi(pid);
+  }
+  // Starts a round, and waits until its workers may survive it. Returns their pids.
+  std::vector<pid_t> RunRound(int round) {
+    StartRound(round);
+    return {AwaitWorker(round, 0), AwaitWorker(round, 1)};
+  }
+
+  const std::string directory_ = [] {
+    std::string path = testing::TempDir() + "/workers_XXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    return path;
+  }();
+};
+
+TEST_F(SurvivingWorkersTest, ObserversKnowThemInTheNextRound) {
+  StartWorkers();
+  const std::vector<pid_t> first = RunRound(0);
+  ASSERT_EQ(kill(first[0], SIGKILL), 0);
+  Await(proto::AgentMessage::kWorkersFailed);
+  Await(proto::AgentMessage::kReady);
+  observer_.words.clear();
+  const std::vector<pid_t> second = RunRound(1);
+  EXPECT_EQ(second[1], first[1]);
+  RunUntil([&] { return observer_.words.size() >= 3; });
+  EXPECT_THAT(observer_.words, ElementsAre("round 1", "kept 1", "started 0"));
+  Dismiss(proto::DISMISS_REASON_FAILED);
+  AwaitExit();
+}
 
 // Its parent is not the worker, so it would outlive the worker, and what it says about parking proves nothing.
 TEST_F(SurvivingWorkersTest, AProcessElsewhereCannotAskForAWorker) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/socket_name", getpid());
+  const std::string path = directory_ + "/socket_name";
   Start(absl::StrCat("echo $DDPRUN_AGENT_SOCKET > ", path, "; echo >> ", path, "; exec sleep 1000"));
   Await(proto::AgentMessage::kJoin);
   Welcome();
@@ -111,7 +167,7 @@ TEST_F(SurvivingWorkersTest, AProcessElsewhereCannotAskForAWorker) {
 }  // namespace ddprun
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string(argv[1]) == "--worker") return ddprun::RunWorker();
+  if (argc == 3 && std::string(argv[1]) == "--worker") return ddprun::RunWorker(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -71,6 +71,10 @@ void JobEvents::OnWorkerStarted(LocalRank local_rank, pid_t pid, TimePoint) {
   Write({.state = "START", .worker = WorkerOf(local_rank)});
 }
 
+void JobEvents::OnWorkerKept(LocalRank local_rank, pid_t pid, TimePoint) {
+  if (assignment_) pids_[local_rank.value()] = pid;
+}
+
 EventWorker JobEvents::WorkerOf(LocalRank local_rank) const {
   const auto i = static_cast<int>(local_rank.value());
   return {.rank = Rank(assignment_->first_rank.value() + i),
@@ -109,7 +113,7 @@ void JobEvents::WriteWorkerEnds(const AgentEnd& end) {
     JobEvent event = {.state = end.reason == EndReason::kSucceeded ? "SUCCEEDED" : "TERMINATED",
                       .worker = WorkerOf(LocalRank(i))};
     const auto record = std::find_if(end.failures.begin(), end.failures.end(), [i](const FailureRecord& r) {
-      return r.failure.local_rank == LocalRank(i);
+      return r.failure.local_rank == LocalRank(i) && !r.failure.parked;
     });
     if (record != end.failures.end() && end.reason != EndReason::kSucceeded) {
       event.state = "FAILED";

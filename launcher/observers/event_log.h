@@ -3,7 +3,7 @@
 //   RENDEZVOUS            when the node has joined a round or failed to join one; contains the waiting time
 //   ASSIGN_WORKER_RANKS   directly after RENDEZVOUS; its duration is 0, because the assignment of the round
 //                         already contains the ranks
-//   START                 for each worker
+//   START                 for each worker that is started
 //   SUCCEEDED, FAILED, TERMINATED
 //                         for each worker of the last round, when the agent ends
 //   SUCCEEDED             for the agent, if the job has succeeded or failed, or if the node was drained
@@ -32,6 +32,7 @@ class JobEvents : public AgentObserver {
   void OnWaiting(TimePoint now) override;
   void OnRound(const Assignment& assignment, TimePoint now) override;
   void OnWorkerStarted(LocalRank local_rank, pid_t pid, TimePoint now) override;
+  void OnWorkerKept(LocalRank local_rank, pid_t pid, TimePoint now) override;
   void OnWatchdog(const WatchdogNote& note, TimePoint now) override;
   void OnHostName(const std::string& name) override;
   void OnEnd(const AgentEnd& end, TimePoint now) override;

@@ -130,6 +130,33 @@ TEST_F(JobEventsTest, OtherWorkersOfAFailedJobAreTerminated) {
                                    R"(\"system_terminated_error\", \"retryability\": \"False\"}})"));
 }
 
+TEST_F(JobEventsTest, AWorkerThatSurvivesIsNotStartedAgainAndKeepsItsPid) {
+  events_->OnHostName("localhost");
+  Round();
+  events_->OnWaiting(At(1300));
+  events_->OnRound({.world_size = 2, .role_world_size = 2, .restart_count = 1}, At(1350));
+  events_->OnWorkerKept(LocalRank(1), 9144, At(1350));
+  events_->OnWorkerStarted(LocalRank(0), 9150, At(1360));
+  events_->OnEnd({.reason = EndReason::kSucceeded}, At(2000));
+  EXPECT_THAT(Sequence(),
+              ElementsAre("AGENT RENDEZVOUS", "AGENT ASSIGN_WORKER_RANKS", "WORKER START 0", "WORKER START 1",
+                          "AGENT RENDEZVOUS", "AGENT ASSIGN_WORKER_RANKS", "WORKER START 0",
+                          "WORKER SUCCEEDED 0", "WORKER SUCCEEDED 1", "AGENT SUCCEEDED"));
+  EXPECT_THAT(lines_[8], HasSubstr(R"("worker_id": "9144")"));
+}
+
+TEST_F(JobEventsTest, AWorkerThatHasParkedHasNotFailed) {
+  events_->OnHostName("localhost");
+  Round();
+  FailureRecord parked = Failed(0, Exited{1});
+  parked.failure.parked = true;
+  events_->OnEnd(
+      {.reason = EndReason::kJobFailed, .why = "", .failures = {parked, Failed(1, Signaled{9, false})}},
+      At(2000));
+  EXPECT_EQ(Sequence().at(4), "WORKER TERMINATED 0");
+  EXPECT_EQ(Sequence().at(5), "WORKER FAILED 1");
+}
+
 TEST_F(JobEventsTest, ASignalFailsOnlyTheAgent) {
   events_->OnHostName("localhost");
   Round();

@@ -16,14 +16,17 @@ JobMetrics::JobMetrics(const LaunchConfig& config, TimePoint start, std::functio
       wall_clock_(std::move(wall_clock)),
       write_(std::move(write)) {}
 
-void JobMetrics::OnWaiting(TimePoint now) { waiting_since_ = now; }
+void JobMetrics::OnWaiting(TimePoint now) {
+  if (stopping_since_) Stopped(/*ok=*/true, now);  // all workers survive
+  waiting_since_ = now;
+}
 
 void JobMetrics::OnRound(const Assignment& assignment, TimePoint now) {
   ran_ = true;
   restart_count_ = assignment.restart_count;
   round_start_ = now;
   num_started_ = 0;
-  failed_ = false;
+  failed_ = stopped_ = false;
   PutCall("SimpleElasticAgent._assign_worker_ranks", true, Duration::zero());
   PutCall("SimpleElasticAgent._rendezvous", true, now - waiting_since_.value_or(now));
 }
@@ -37,6 +40,10 @@ void JobMetrics::OnWorkerStarted(LocalRank, pid_t, TimePoint now) {
   PutState("healthy");
 }
 
+void JobMetrics::OnWorkerKept(LocalRank local_rank, pid_t pid, TimePoint now) {
+  OnWorkerStarted(local_rank, pid, now);
+}
+
 void JobMetrics::OnFailure(TimePoint now) {
   failed_ = true;
   if (num_started_ < num_workers_) PutCall("LocalElasticAgent._start_workers", false, now - round_start_);
@@ -46,10 +53,16 @@ void JobMetrics::OnFailure(TimePoint now) {
 void JobMetrics::OnStopping(TimePoint now) { stopping_since_ = now; }
 
 void JobMetrics::OnWorkersGone(const std::vector<std::string>& unkillable, TimePoint now) {
+  if (stopped_) return;  // a worker that was to survive has exited
   if (!failed_ && !stopping_since_) return PutState("succeeded");
+  Stopped(unkillable.empty(), now);
+}
+
+void JobMetrics::Stopped(bool ok, TimePoint now) {
   const TimePoint since = std::exchange(stopping_since_, {}).value_or(now);
-  PutCall("LocalElasticAgent._stop_workers", unkillable.empty(), now - since);
+  PutCall("LocalElasticAgent._stop_workers", ok, now - since);
   restarting_since_ = since;
+  stopped_ = true;
 }
 
 void JobMetrics::OnEnd(const AgentEnd& end, TimePoint now) {

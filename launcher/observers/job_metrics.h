@@ -28,6 +28,7 @@ class JobMetrics : public AgentObserver {
   void OnWaiting(TimePoint now) override;
   void OnRound(const Assignment& assignment, TimePoint now) override;
   void OnWorkerStarted(LocalRank local_rank, pid_t pid, TimePoint now) override;
+  void OnWorkerKept(LocalRank local_rank, pid_t pid, TimePoint now) override;
   void OnFailure(TimePoint now) override;
   void OnStopping(TimePoint now) override;
   void OnWorkersGone(const std::vector<std::string>& unkillable, TimePoint now) override;
@@ -39,6 +40,8 @@ class JobMetrics : public AgentObserver {
   void PutCall(absl::string_view function, bool ok, Duration took);
   void PutOfWorkers(absl::string_view name, int64_t value);
   void PutState(absl::string_view state);
+  // The workers have been stopped since OnStopping.
+  void Stopped(bool ok, TimePoint now);
   int remaining_restarts() const { return max_restarts_ - restart_count_; }
 
   const std::string role_;
@@ -57,6 +60,7 @@ class JobMetrics : public AgentObserver {
   TimePoint round_start_;
   int num_started_ = 0;
   bool failed_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace ddprun

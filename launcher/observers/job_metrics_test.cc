@@ -130,6 +130,39 @@ TEST_F(JobMetricsTest, ASignalFailsOnlyTheAgent) {
             "SimpleElasticAgent.run.duration.ms=30");
 }
 
+// Worker 1 survives the first round, and both survive the second one.
+TEST_F(JobMetricsTest, WorkersThatSurviveAreHealthyInTheNextRound) {
+  Round(0, 0, 0);
+  metrics_->OnFailure(At(1000));
+  metrics_->OnStopping(At(1000));
+  metrics_->OnWorkersGone({}, At(1250));
+  metrics_->OnWaiting(At(1250));
+  metrics_->OnRound({.restart_count = 1}, At(1260));
+  metrics_->OnWorkerKept(LocalRank(1), 11, At(1260));
+  Written();
+  metrics_->OnWorkerStarted(LocalRank(0), 12, At(1263));
+  EXPECT_EQ(Written(),
+            "LocalElasticAgent._start_workers.success=1\n"
+            "LocalElasticAgent._start_workers.duration.ms=3\n"
+            "SimpleElasticAgent._initialize_workers.success=1\n"
+            "SimpleElasticAgent._initialize_workers.duration.ms=13\n"
+            "SimpleElasticAgent._restart_workers.success=1\n"
+            "SimpleElasticAgent._restart_workers.duration.ms=263\n"
+            "workers.trainer.remaining_restarts=0\n"
+            "workers.trainer.healthy=1");
+  metrics_->OnStopping(At(2000));
+  metrics_->OnWaiting(At(2010));
+  EXPECT_EQ(Written(),
+            "LocalElasticAgent._stop_workers.success=1\n"
+            "LocalElasticAgent._stop_workers.duration.ms=10");
+  metrics_->OnWorkersGone({}, At(2020));  // a worker has ended meanwhile
+  EXPECT_EQ(Written(), "");
+  metrics_->OnRound({.restart_count = 1}, At(2030));
+  metrics_->OnWorkerKept(LocalRank(0), 12, At(2030));
+  metrics_->OnWorkerKept(LocalRank(1), 11, At(2030));
+  EXPECT_THAT(Written(), testing::EndsWith("workers.trainer.healthy=1"));
+}
+
 TEST_F(JobMetricsTest, ReportsAFailedStartOfWorkers) {
   metrics_->OnWaiting(At(0));
   metrics_->OnRound({}, At(1));

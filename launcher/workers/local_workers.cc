@@ -139,11 +139,16 @@ bool LocalWorkers::OnAsksToSurvive(const WorkerSurvival& survival, pid_t process
   return true;
 }
 
-LocalWorkers::Worker* LocalWorkers::Running(LocalRank local_rank) {
-  for (auto& [id, worker] : workers_) {
+const LocalWorkers::Worker* LocalWorkers::Running(LocalRank local_rank) const {
+  for (const auto& [id, worker] : workers_) {
     if (worker.local_rank == local_rank) return &worker;
   }
   return nullptr;
+}
+
+pid_t LocalWorkers::PidOf(LocalRank local_rank) const {
+  const Worker* const worker = Running(local_rank);
+  return worker == nullptr ? 0 : worker->pid;
 }
 
 std::vector<pid_t> LocalWorkers::Pids() const {
@@ -156,15 +161,15 @@ std::vector<pid_t> LocalWorkers::Pids() const {
 
 void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& network,
                          const std::set<LocalRank>& keep) {
-  assignment_ = assignment;
-  network_ = network;
-  keep_ = keep;
-  failures_.BeginRound(assignment_);
   std::erase_if(workers_, [&keep](const auto& w) { return keep.count(w.second.local_rank) == 0; });
   for (auto& [id, worker] : workers_) {
     worker.started = Now();
     worker.last_signal.reset();
   }
+  assignment_ = assignment;
+  network_ = network;
+  keep_ = keep;
+  failures_.BeginRound(assignment_);
   watch_.BeginRound(Pids());
   outputs_.resize(config_.num_local_workers);
   for (int i = 0; i < config_.num_local_workers; ++i) {

@@ -93,6 +93,8 @@ class LocalWorkers {
   absl::Status SayWhenDead(int fd, const std::string& words) { return processes_.LastWords(fd, words); }
   void SayNothingWhenDead() { processes_.DropLastWords(); }
 
+  // Returns the process of this worker; 0 if it has not started, or has ended.
+  pid_t PidOf(LocalRank local_rank) const;
   // Sets the round in `heartbeat` and, if the workers have reported, the step and the phase of the slowest
   // worker.
   void FillIn(proto::Heartbeat& heartbeat) const;
@@ -143,7 +145,7 @@ class LocalWorkers {
   // Whether a worker that asks to survive may be registered. `process` is the one that asks.
   bool OnAsksToSurvive(const WorkerSurvival& survival, pid_t process);
   // Returns the running worker; null if there is none.
-  Worker* Running(LocalRank local_rank);
+  const Worker* Running(LocalRank local_rank) const;
   // The processes of the workers that have not ended.
   std::vector<pid_t> Pids() const;
   // Returns the worker's last report in this round; nullopt if there is none.
