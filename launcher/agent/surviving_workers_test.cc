@@ -136,6 +136,28 @@ TEST_F(SurvivingWorkersTest, ObserversKnowThemInTheNextRound) {
   AwaitExit();
 }
 
+// It has not failed at its start, which --min-uptime would end the job for.
+TEST_F(SurvivingWorkersTest, AFailureBeforeTheFirstStepOfARoundHasTheStepOfEarlierRounds) {
+  StartWorkers();
+  const std::vector<pid_t> first = RunRound(0);
+  ASSERT_EQ(kill(first[0], SIGKILL), 0);
+  EXPECT_EQ(Await(proto::AgentMessage::kWorkersFailed).workers_failed().failure().step(), 50);
+  Await(proto::AgentMessage::kReady);
+  RunRound(1);
+  proto::CoordinatorMessage stop;
+  stop.mutable_stop()->set_round(1);
+  Tell(stop);
+  Await(proto::AgentMessage::kReady);
+  ASSERT_EQ(RunRound(2)[1], first[1]);
+  ASSERT_EQ(kill(first[1], SIGKILL), 0);
+  const proto::Failure failure = Await(proto::AgentMessage::kWorkersFailed).workers_failed().failure();
+  EXPECT_EQ(failure.local_rank(), 1);
+  EXPECT_EQ(failure.step(), 51);
+  EXPECT_THAT(failure.cause(), HasSubstr("failed: SIGKILL, after step 51"));
+  Dismiss(proto::DISMISS_REASON_FAILED);
+  AwaitExit();
+}
+
 // Its parent is not the worker, so it would outlive the worker, and what it says about parking proves nothing.
 TEST_F(SurvivingWorkersTest, AProcessElsewhereCannotAskForAWorker) {
   const std::string path = directory_ + "/socket_name";

@@ -163,6 +163,7 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
                          const std::set<LocalRank>& keep) {
   std::erase_if(workers_, [&keep](const auto& w) { return keep.count(w.second.local_rank) == 0; });
   for (auto& [id, worker] : workers_) {
+    worker.earlier_report = ReportOf(worker);
     worker.started = Now();
     worker.last_signal.reset();
   }
@@ -290,7 +291,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
   const Worker worker = it->second;
   workers_.erase(it);
   watch_.Ended(worker.pid);
-  const std::optional<WorkerReport> report = ReportOf(worker.local_rank);
+  const std::optional<WorkerReport> report = ReportOf(worker);
   std::string progress = report ? InWords(*report) : "";
   if (const std::string cause = watch_.CauseOf(worker.pid); !cause.empty()) {
     absl::StrAppend(&progress, progress.empty() ? "" : ", ", cause);
@@ -322,9 +323,10 @@ void LocalWorkers::ReadErrorFile(size_t failure, const std::string& path) {
                   });
 }
 
-std::optional<WorkerReport> LocalWorkers::ReportOf(LocalRank local_rank) const {
+std::optional<WorkerReport> LocalWorkers::ReportOf(const Worker& worker) const {
   if (reports_ == nullptr) return std::nullopt;
-  return reports_->Last(assignment_.round, local_rank);
+  const std::optional<WorkerReport> report = reports_->Last(assignment_.round, worker.local_rank);
+  return report ? report : worker.earlier_report;
 }
 
 void LocalWorkers::FillIn(proto::Heartbeat& heartbeat) const {
@@ -368,7 +370,8 @@ void LocalWorkers::TellSurvivors(const std::set<LocalRank>& who, const AgentRequ
 void LocalWorkers::RecordParked(LocalRank local_rank, const std::string& why) {
   const Worker* const worker = Running(local_rank);
   const TimePoint now = Now();
-  const std::optional<WorkerReport> report = ReportOf(local_rank);
+  const std::optional<WorkerReport> report =
+      worker == nullptr ? std::optional<WorkerReport>() : ReportOf(*worker);
   failures_.AddParked({.local_rank = local_rank,
                        .pid = worker == nullptr ? 0 : worker->pid,
                        .exit = Exited{1},

@@ -123,6 +123,7 @@ class LocalWorkers {
     TimePoint started = {};  // of the round, if the worker was kept
     std::string error_file = {};
     std::optional<int> last_signal = {};  // nullopt if no signal was sent to the worker in this round
+    std::optional<WorkerReport> earlier_report = {};  // the last one in the rounds that it has survived
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
@@ -148,8 +149,8 @@ class LocalWorkers {
   const Worker* Running(LocalRank local_rank) const;
   // The processes of the workers that have not ended.
   std::vector<pid_t> Pids() const;
-  // Returns the worker's last report in this round; nullopt if there is none.
-  std::optional<WorkerReport> ReportOf(LocalRank local_rank) const;
+  // Returns the worker's last report, which may be of a round that it has survived; nullopt if there is none.
+  std::optional<WorkerReport> ReportOf(const Worker& worker) const;
 
   boost::asio::io_context& io_;
   const LaunchConfig& config_;
