@@ -2,6 +2,7 @@
 // real processes and signals.
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -247,6 +248,7 @@ TEST(SparedWorkersWithoutProcTest, AreKilled) {
     EXPECT_THAT(agent.KillAll(kPatience, {worker}), IsEmpty());
     EXPECT_EQ(agent.ended.at(worker), kKilled);
   });
+  EXPECT_EQ(access("/proc/self/stat", F_OK), 0) << "only the child has lost /proc";
 }
 
 }  // namespace
