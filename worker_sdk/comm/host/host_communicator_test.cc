@@ -404,7 +404,7 @@ TEST(HostCommunicatorTest, RefusesAnotherReleaseOfTheLibrary) {
   EXPECT_EQ(
       status.message(),
       "node 0 (rank 0 of round 7) has another version of the protocol between workers: it published \"0 1 "
-      "262144 -\", this rank has version v5: use the same release of libddprun for all workers of a job");
+      "262144 -\", this rank has version v6: use the same release of libddprun for all workers of a job");
 }
 
 TEST(HostCommunicatorTest, NamesARankThatDoesNotAppear) {
