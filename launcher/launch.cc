@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "launcher/config/join_command.h"
 #include "launcher/coordinator_log.h"
 #include "launcher/dry_run.h"
+#include "launcher/gpu/gpu_watch.h"
 #include "launcher/held_signals.h"
 #include "launcher/hosting.h"
 #include "launcher/logs/log_directory.h"
@@ -405,7 +407,12 @@ int DryRun(const LaunchConfig& config, const AgentLog& log) {
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
   if (config.dry_run) return DryRun(config, log);
-  return Launcher(config, log, host, std::move(warden)).Run();
+  const int exit_code = Launcher(config, log, host, std::move(warden)).Run();
+  if (GpuWatch::CallsDriver()) {
+    std::fflush(nullptr);
+    _exit(exit_code);
+  }
+  return exit_code;
 }
 
 }  // namespace ddprun

@@ -51,6 +51,7 @@ struct LaunchConfig {
   int min_nodes = 1;
   int max_nodes = 1;  // >= min_nodes
   int num_local_workers = 1;
+  bool counts_gpus = false;  // num_local_workers is the number of GPUs of this machine that workers can use
   // The rules that have their own options; the rules from --nnodes and --rdzv-conf are in other members.
   JobRules rules;
   // Short names of all hosts of the job, from Slurm; empty: unknown.

@@ -35,6 +35,10 @@ TEST(LaunchConfigTest, CountsLocalWorkers) {
   EXPECT_EQ(cpu_only.Launch({"--nproc-per-node=auto"}).num_local_workers, 6);
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=auto"}).num_local_workers, 4);
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 4);
+  for (const char* text : {"--nproc-per-node=auto", "--nproc-per-node=gpu"})
+    EXPECT_TRUE(with_gpus.Launch({text}).counts_gpus) << text;
+  EXPECT_FALSE(with_gpus.Launch({"--nproc-per-node=4"}).counts_gpus);
+  EXPECT_FALSE(cpu_only.Launch({"--nproc-per-node=auto"}).counts_gpus);
   with_gpus.env["CUDA_VISIBLE_DEVICES"] = "2,0";
   EXPECT_EQ(with_gpus.Launch({"--nproc-per-node=gpu"}).num_local_workers, 2);
   with_gpus.files["job.yaml"] = "env: {CUDA_VISIBLE_DEVICES: '1'}\n";

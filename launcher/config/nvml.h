@@ -1,4 +1,5 @@
-// NVIDIA's driver library (NVML), loaded at run time, so that this program builds and runs without the library.
+// NVIDIA's driver library (NVML), loaded at run time, so that this program builds and runs without the
+// library.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +24,8 @@ struct GpuProcess {
   bool operator==(const GpuProcess&) const = default;
 };
 
-// The state of a GPU's memory since its driver was loaded. Old drivers and GPUs without ECC do not know the values.
+// The state of a GPU's memory since its driver was loaded. Old drivers and GPUs without ECC do not know the
+// values.
 struct GpuMemoryHealth {
   std::optional<uint64_t> uncorrected = {};  // uncorrected ECC errors
   bool remap_pending = false;                // a row is replaced at the next reset of the GPU
@@ -32,8 +34,9 @@ struct GpuMemoryHealth {
   bool operator==(const GpuMemoryHealth&) const = default;
 };
 
-// In all methods, `device` is an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU ("GPU-8932f937...") or a prefix of
-// such a UUID, or the UUID of a MIG device ("MIG-..."). A call may block for seconds, or forever if a GPU is broken.
+// In all methods, `device` is an entry of CUDA_VISIBLE_DEVICES: a number, the UUID of a GPU
+// ("GPU-8932f937...") or a prefix of such a UUID, or the UUID of a MIG device ("MIG-..."). A call may block
+// for seconds, or forever if a GPU is broken.
 //   Errors:  kFailedPrecondition for all methods, with the NVML call and its error number.
 //   Threads: one caller at a time.
 class Nvml {
@@ -52,8 +55,8 @@ class Nvml {
   absl::StatusOr<std::string> UuidOf(absl::string_view device) const;
   // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
   absl::StatusOr<std::string> PciAddress(absl::string_view device) const;
-  // The processes that compute on the device, of all users. For a MIG device, those of that device; if the driver does not
-  // tell them, those of the whole GPU.
+  // The processes that compute on the device, of all users. For a MIG device, those of that device; if the
+  // driver does not tell them, those of the whole GPU.
   absl::StatusOr<std::vector<GpuProcess>> Processes(absl::string_view device) const;
   // For a MIG device, the memory of the whole GPU.
   absl::StatusOr<GpuMemoryHealth> MemoryHealth(absl::string_view device) const;

@@ -49,7 +49,8 @@ void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
 }
 
 // Errors that torchrun also reports have torchrun's wording, because scripts may match it.
-absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInputs& inputs) {
+absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInputs& inputs,
+                                      LaunchConfig& config) {
   constexpr char kName[] = "nproc-per-node";
   const std::string& text = options.Get(kName);
   if (text == "cpu") return inputs.num_cpus;
@@ -59,9 +60,14 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
   }
   const bool narrowed = options.IsSet("virtual-local-rank");
-  if (text == "auto") return inputs.count_gpus(visible, narrowed).value_or(inputs.num_cpus);
+  if (text == "auto") {
+    const absl::StatusOr<int> count = inputs.count_gpus(visible, narrowed);
+    config.counts_gpus = count.ok();
+    return count.value_or(inputs.num_cpus);
+  }
   if (text == "gpu") {
     absl::StatusOr<int> count = inputs.count_gpus(visible, narrowed);
+    config.counts_gpus = count.ok();
     if (count.ok()) return count;
     return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
                                                       std::string(count.status().message()), ")"));
@@ -95,7 +101,7 @@ absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, Launc
 }
 
 absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
-  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, inputs));
+  ASSIGN_OR_RETURN(config.num_local_workers, CountLocalWorkers(options, inputs, config));
   return CheckWorldSize(options, config);
 }
 

@@ -41,14 +41,15 @@ std::string Device(const SeenXid& seen, const FailedWorker& worker) {
       one_of_several ? absl::StrCat(", one of the ", worker.gpus.size(), " that this worker can use,") : "");
 }
 
-// The process that the message names, if that is not the worker itself.
+// The process that the message names; empty if it names none.
 std::string Process(const SeenXid& seen) {
   const Xid& xid = seen.xid;
-  if (!seen.has_our_pids) return xid.process.empty() ? "" : absl::StrCat(", for a process ", xid.process);
-  if (!xid.pid) return "";
+  if (!seen.has_our_pids || !xid.pid) {
+    return xid.process.empty() ? "" : absl::StrCat(", for a process ", xid.process);
+  }
   return absl::StrCat(", for process ", *xid.pid,
                       xid.process.empty() ? "" : absl::StrCat(" (", xid.process, ")"),
-                      seen.worker ? "" : ", which is not a process of a running worker");
+                      seen.worker ? "" : ", which is not known to be of a worker");
 }
 
 std::string When(const Kind& kind, const FailedWorker& worker) {

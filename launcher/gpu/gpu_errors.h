@@ -1,4 +1,5 @@
-// Evidence that a GPU caused the failure of a worker: which messages of the driver concern the worker, and how to say so.
+// Evidence that a GPU caused the failure of a worker: which messages of the driver concern the worker, and
+// how to say so.
 #pragma once
 
 #include <optional>
@@ -28,9 +29,10 @@ struct FailedWorker {
   TimePoint failed = {};
 };
 
-// Returns one line for each error of a GPU, or of an NVSwitch, that concerns the worker, in the order of time; at most 5. A
-// message concerns the worker that it names. If it names a process of no worker, or none, it concerns all workers that can use
-// the GPU. Messages of the same kind are one line. Xid 45 follows other errors; it is left out if there is another one before.
+// Returns one line for each error of a GPU, or of an NVSwitch, that concerns the worker, in the order of
+// time; at most 5. A message concerns the worker that it names. If it names a process of no worker, or none,
+// it concerns all workers that can use the GPU. Messages of the same kind are one line. Xid 45 follows other
+// errors; it is left out if there is another one before.
 std::vector<std::string> XidEvidence(const std::vector<SeenXid>& seen, const FailedWorker& worker);
 
 // Returns one line for each way in which the memory of the GPU has become worse since the worker started.

@@ -73,9 +73,8 @@ TEST(XidEvidenceTest, OtherwiseItConcernsAllWorkersThatCanUseTheGpu) {
         XidEvidence({Seen(9600, kBus)}, Worker(worker, {kGpu0, kGpu1})),
         ElementsAre(HasSubstr("GPU 0000:3b:00.0, one of the 2 that this worker can use, reported Xid 79")));
   }
-  EXPECT_THAT(
-      XidEvidence({Seen(9600, kFault)}, Worker()),
-      ElementsAre(HasSubstr("for process 1234 (python), which is not a process of a running worker")));
+  EXPECT_THAT(XidEvidence({Seen(9600, kFault)}, Worker()),
+              ElementsAre(HasSubstr("for process 1234 (python), which is not known to be of a worker")));
 }
 
 TEST(XidEvidenceTest, PidsOfAnotherNamespaceAreNotShown) {

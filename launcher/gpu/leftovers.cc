@@ -78,7 +78,8 @@ std::optional<Duration> AgeOf(uint64_t start_ticks) {
   return milliseconds(std::max<int64_t>(now.tv_sec * 1000 + now.tv_nsec / 1'000'000 - started, 0));
 }
 
-// The job of a launcher, from the environment with which the process was started. Other users' environments cannot be read.
+// The job of a launcher, from the environment with which the process was started. Other users' environments
+// cannot be read.
 std::string JobOf(pid_t pid) {
   std::string id, rank, slurm;
   bool has_id = false, has_round = false;

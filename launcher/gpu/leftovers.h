@@ -21,12 +21,13 @@ struct Leftover {
   std::string job = {};              // "rank 3 of ddprun job X"; empty: none is known
 };
 
-// Looks up a process that uses a GPU. May block on a name server. Returns nullopt for `root`, which is this agent, and its
-// descendants, and for the server of CUDA's multi-process service, which holds no memory of a job.
+// Looks up a process that uses a GPU. May block on a name server. Returns nullopt for `root`, which is this
+// agent, and its descendants, and for the server of CUDA's multi-process service, which holds no memory of a
+// job.
 std::optional<Leftover> FindLeftover(const GpuProcess& gpu, pid_t root);
 
-// Returns a warning about the processes on a GPU: what they are, and what to do. One line for the GPU, one for each process, at
-// most 8, and one for the remedy.
+// Returns a warning about the processes on a GPU: what they are, and what to do. One line for the GPU, one
+// for each process, at most 8, and one for the remedy.
 //   gpu: its name for users, such as "GPU 0 (GPU-8932f937-...)".
 //   REQUIRES: `processes` is not empty.
 std::string LeftoverWarning(const std::string& gpu, const std::vector<Leftover>& processes);

@@ -62,8 +62,8 @@ constexpr Row kRows[] = {
     {154, {"GPU recovery action changed", ""}},
 };
 
-// Removes digits from the beginning of `text` and returns their value in [0, max]; nullopt if there are none, or if the
-// value is larger.
+// Removes digits from the beginning of `text` and returns their value in [0, max]; nullopt if there are none,
+// or if the value is larger.
 std::optional<int> TakeNumber(absl::string_view& text, int max) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   int value = 0;

@@ -1,4 +1,5 @@
-// Errors of GPUs in the kernel's log: the Xid messages of NVIDIA's driver, and the SXid messages of NVSwitches.
+// Errors of GPUs in the kernel's log: the Xid messages of NVIDIA's driver, and the SXid messages of
+// NVSwitches.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +38,8 @@ struct Xid {
   bool operator==(const Xid&) const = default;
 };
 
-// Parses the text of a record of the kernel's log. Returns nullopt if it is not a complete Xid or SXid message. The driver's
-// versions write them in several forms:
+// Parses the text of a record of the kernel's log. Returns nullopt if it is not a complete Xid or SXid
+// message. The driver's versions write them in several forms:
 //   NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
 //   NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
 //   NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 94, pid=7194, Contained: CE User Channel (0x9).
@@ -47,7 +48,8 @@ struct Xid {
 //   nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error
 std::optional<Xid> ParseXid(absl::string_view record);
 
-// What an Xid means and what to do about it, according to NVIDIA's Xid catalog. The texts have static lifetime.
+// What an Xid means and what to do about it, according to NVIDIA's Xid catalog. The texts have static
+// lifetime.
 struct XidMeaning {
   absl::string_view what = {};    // empty: the code is not in this program's table
   absl::string_view remedy = {};  // empty: none

@@ -36,7 +36,8 @@ void KernelLog::ReadNew(const std::function<void(absl::string_view)>& handle) {
   }
 }
 
-// Parses records such as "4,1742,12793,-;the text\n SUBSYSTEM=pci\n". A device returns one record for each read.
+// Parses records such as "4,1742,12793,-;the text\n SUBSYSTEM=pci\n". A device returns one record for each
+// read.
 void KernelLog::Split(absl::string_view bytes, const std::function<void(absl::string_view)>& handle) {
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');

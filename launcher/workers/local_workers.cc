@@ -65,6 +65,7 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
       logs_(*logs),
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
       failures_(host_, config_.role),
+      gpu_watch_(io, GpuOptions(), log, [this] { CheckGone(); }),
       watch_(io, config, log,
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
               .stuck = [this](pid_t pid, const std::string& where) { OnStuck(pid, where); }}),
@@ -84,6 +85,7 @@ void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
   if (const absl::Status devices = CheckDevices(); !devices.ok()) {
     return boost::asio::post(io_, [done, devices] { done(devices); });
   }
+  gpu_watch_.Open();
   logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
 }
 
@@ -91,6 +93,19 @@ absl::Status LocalWorkers::CheckDevices() {
   RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));
   ASSIGN_OR_RETURN(cpus_, WorkerCpus(config_, environment_));
   return absl::OkStatus();
+}
+
+GpuWatch::Options LocalWorkers::GpuOptions() const {
+  GpuWatch::Options options = {
+      .handed_out = config_.counts_gpus || config_.virtual_local_rank || config_.numa_binding.has_value(),
+      .narrowed = config_.virtual_local_rank,
+      .num_workers = config_.num_local_workers};
+  for (const auto& [name, value] : environment_) {
+    if (name != "CUDA_VISIBLE_DEVICES") continue;
+    options.visible = value;
+    options.handed_out |= !value.empty();
+  }
+  return options;
 }
 
 absl::Status LocalWorkers::OpenRest() {
@@ -194,8 +209,10 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   ++start_;
   opening_ = true;
   logs_.OpenFiles(files, [this, files] {
-    opening_ = false;
-    StartWith(*files);
+    gpu_watch_.BeforeStart([this, files, start = start_] {
+      if (start != start_ || !std::exchange(opening_, false)) return;  // cancelled
+      StartWith(*files);
+    });
   });
 }
 
@@ -262,6 +279,7 @@ void LocalWorkers::OnStarted(WardenClient::WorkerId id, pid_t pid) {
   // If a signal was sent before the pid was known, Signal() could not log it.
   if (const std::optional<int> sent = it->second.last_signal; sent && *sent != SIGKILL) LogSent(*sent, pid);
   oom_watch_->Add(pid);
+  gpu_watch_.Started(it->second.local_rank, pid);
   watch_.Started(pid);
   handlers_.started(it->second.local_rank, pid);
 }
@@ -307,6 +325,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
                        .step = report ? std::optional(report->step) : std::nullopt},
                       {.time = absl::Now(), .progress = progress, .last_signal = worker.last_signal});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
+    gpu_watch_.Failed();
   }
   handlers_.ended(worker.local_rank, exit);
 }
@@ -435,7 +454,7 @@ void LocalWorkers::KillAll(const std::set<LocalRank>& spare) {
 }
 
 void LocalWorkers::CheckGone() {
-  if (!killed_ || undrained_ > 0 || unread_ > 0) return;
+  if (!killed_ || undrained_ > 0 || unread_ > 0 || gpu_watch_.reading()) return;
   killed_ = false;
   drain_.cancel();
   watch_.Gone(Pids());
@@ -453,7 +472,8 @@ void LocalWorkers::CompleteFailures() {
                             const auto& output = outputs_[r.value()];
                             return output != nullptr && output->tail_has_stdout();
                           },
-                      .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); }});
+                      .evidence_of_sigkill = [this](pid_t pid) { return oom_watch_->Evidence(pid); },
+                      .evidence_of_gpus = [this](const Failure& f) { return gpu_watch_.Evidence(f); }});
 }
 
 void LocalWorkers::WriteFile(const std::string& path, const std::string& text,

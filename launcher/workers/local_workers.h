@@ -20,6 +20,7 @@
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/gpu/gpu_watch.h"
 #include "launcher/logs/console.h"
 #include "launcher/logs/log_directory.h"
 #include "launcher/logs/worker_output.h"
@@ -128,6 +129,7 @@ class LocalWorkers {
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   absl::Status CheckDevices();
+  GpuWatch::Options GpuOptions() const;
   // The second part of Open, after the log directory has been opened.
   absl::Status OpenRest();
   void StartWith(StartFiles& files);
@@ -176,6 +178,7 @@ class LocalWorkers {
   std::set<LocalRank> keep_;  // workers of this start that were not started
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
+  GpuWatch gpu_watch_;
 
   WorkerMonitor watch_;
   WardenClient processes_;

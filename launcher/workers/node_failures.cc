@@ -97,6 +97,9 @@ void NodeFailures::Complete(const Afterwards& afterwards) {
         failure.evidence.push_back(Line(line));
       }
     }
+    for (const std::string& line : afterwards.evidence_of_gpus(failure)) {
+      failure.evidence.push_back(Line(line));
+    }
     SetExceptionAndOrigin(record);
   }
 }

@@ -33,6 +33,7 @@ class NodeFailures {
     std::function<std::string(LocalRank)> stderr_tail;                   // empty if stderr is not available
     std::function<bool(LocalRank)> tail_has_stdout;                      // true if the tail includes stdout
     std::function<std::vector<std::string>(pid_t)> evidence_of_sigkill;  // one finding per line
+    std::function<std::vector<std::string>(const Failure&)> evidence_of_gpus;
   };
 
   // `host` is this node's short name.

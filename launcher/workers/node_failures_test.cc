@@ -41,7 +41,8 @@ class NodeFailuresTest : public ::testing::Test {
         {.stderr_tail = [this](LocalRank r) { return tails_[static_cast<int>(r.value())]; },
          .tail_has_stdout = [](LocalRank r) { return r == LocalRank(3); },
          .evidence_of_sigkill =
-             [](pid_t pid) { return std::vector<std::string>{absl::StrCat("the kernel killed ", pid)}; }});
+             [](pid_t pid) { return std::vector<std::string>{absl::StrCat("the kernel killed ", pid)}; },
+         .evidence_of_gpus = [this](const Failure& f) { return gpu_errors_[static_cast<int>(f.pid)]; }});
   }
   std::vector<int64_t> Ranks() const {
     std::vector<int64_t> ranks;
@@ -50,8 +51,22 @@ class NodeFailuresTest : public ::testing::Test {
   }
 
   std::map<int, std::string> tails_;
+  std::map<int, std::vector<std::string>> gpu_errors_;  // by pid
   NodeFailures failures_{"node1", "trainer"};
 };
+
+TEST_F(NodeFailuresTest, EvidenceOfGpusBelongsToAnyFailure) {
+  gpu_errors_ = {{1000, {"GPU error\nof two lines"}}, {1001, {"GPU error"}}};
+  Add(0, Exited{1});
+  Add(1, Signaled{SIGKILL});
+  Add(2, Exited{1});
+  Complete();
+  Complete();  // replaces the evidence
+  ASSERT_THAT(failures_.All(), SizeIs(3));
+  EXPECT_THAT(failures_.All()[0].evidence, ElementsAre(Not(HasSubstr("\n"))));
+  EXPECT_THAT(failures_.All()[1].evidence, ElementsAre("the kernel killed 1001", "GPU error"));
+  EXPECT_THAT(failures_.All()[2].evidence, IsEmpty());
+}
 
 TEST_F(NodeFailuresTest, DescribesAFailureBeforeCompleteIsCalled) {
   failures_.Add({.local_rank = LocalRank(1),

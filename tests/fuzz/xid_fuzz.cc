@@ -1,7 +1,7 @@
 // Parses arbitrary bytes as the kernel's log, line by line.
 //
-// Invariants: no crash; texts are limited; a parsed message keeps its meaning when it is written in the newest form of the
-// driver and parsed again; a code is not negative.
+// Invariants: no crash; texts are limited; a parsed message keeps its meaning when it is written in the
+// newest form of the driver and parsed again; a code is not negative.
 
 #include <cstdint>
 #include <cstdio>

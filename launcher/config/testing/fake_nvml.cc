@@ -2,15 +2,18 @@
 // addresses and the errors. Device i has the UUID "GPU-<i>000", the i-th address in FAKE_NVML_PCI
 // ("0000:10:00.0,..."), and one MIG device with the UUID "MIG-<i>000".
 //
-//   FAKE_NVML_PROCESSES="0:4242:1073741824,M1:77:?"  processes: device (M: its MIG device), pid, bytes (?: not known)
-//   FAKE_NVML_MIG_ERROR=3                            the error for processes of MIG devices
-//   FAKE_NVML_MEMORY=FILE                            lines "DEVICE UNCORRECTED PENDING FAILED", read at each call
-//   FAKE_NVML_HANG=NAME                              the function that never returns
+//   FAKE_NVML_PROCESSES="0:4242:4096,M1:77:?"  processes: device (M: its MIG device), pid, bytes (?: not known)
+//   FAKE_NVML_PROCESSES_ERROR=3                the error of the list of processes
+//   FAKE_NVML_MIG_ERROR=3                      the same, for MIG devices only
+//   FAKE_NVML_MEMORY=FILE                      lines "DEVICE UNCORRECTED PENDING FAILED", read at each call
+//   FAKE_NVML_HANG=NAME                        the function that never returns
+//   FAKE_NVML_STRICT=1                         aborts if the process exits meanwhile, other than with _exit
 //
 // GENERATION is that of the driver: 0 has no function for processes and memory, 1 has the oldest form for
 // processes, 2 has all.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,9 +38,18 @@ int Number(const char* name) {
 void* HandleOf(intptr_t index) { return reinterpret_cast<void*>(1 + index); }
 void* PartOf(intptr_t index) { return reinterpret_cast<void*>(-1 - index); }
 
+std::atomic<int> hanging = 0;
+
 void MayHang(const char* name) {
   const char* hang = std::getenv("FAKE_NVML_HANG");
-  while (hang != nullptr && std::strcmp(hang, name) == 0) pause();
+  if (hang == nullptr || std::strcmp(hang, name) != 0) return;
+  ++hanging;
+  for (;;) pause();
+}
+
+// Like the driver's library, this one must not be destroyed during a call.
+__attribute__((destructor)) void CheckCalls() {
+  if (hanging > 0 && Number("FAKE_NVML_STRICT") != 0) std::abort();
 }
 
 struct Listed {
@@ -60,7 +72,8 @@ std::vector<Listed> ProcessesOf(void* handle) {
   return found;
 }
 
-// The structs of the versions of nvmlDeviceGetComputeRunningProcesses. That of _v3 is the one of drivers 535.43 and 535.86.
+// The structs of the versions of nvmlDeviceGetComputeRunningProcesses. That of _v3 is the one of drivers
+// 535.43 and 535.86.
 struct Info1 {
   unsigned int pid;
   unsigned long long bytes;
@@ -80,6 +93,7 @@ struct Info3 {
 template <typename Info>
 int List(void* handle, unsigned int* count, Info* infos) {
   MayHang("nvmlDeviceGetComputeRunningProcesses");
+  if (Number("FAKE_NVML_PROCESSES_ERROR") != 0) return Number("FAKE_NVML_PROCESSES_ERROR");
   if (reinterpret_cast<intptr_t>(handle) < 0 && Number("FAKE_NVML_MIG_ERROR") != 0) {
     return Number("FAKE_NVML_MIG_ERROR");
   }

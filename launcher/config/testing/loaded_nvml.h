@@ -16,7 +16,8 @@ inline std::string NvmlFolder(const std::string& folder) {
   return absl::StrCat(std::getenv("TEST_SRCDIR"), "/ddprun/launcher/config/", folder);
 }
 
-// When the code under test later opens a library of the same name, dlopen returns the fake, because it is already loaded.
+// When the code under test later opens a library of the same name, dlopen returns the fake, because it is
+// already loaded.
 class LoadedNvml {
  public:
   explicit LoadedNvml(const std::string& folder)

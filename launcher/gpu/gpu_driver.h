@@ -1,0 +1,38 @@
+// What the agent asks NVIDIA's driver library about the GPUs of its workers. All calls may block; GpuWatch
+// makes them on threads of their own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/config/nvml.h"
+#include "launcher/gpu/leftovers.h"
+#include "launcher/gpu/xid.h"
+
+namespace ddprun {
+
+// A GPU, or a MIG device, that workers can use.
+struct UsedGpu {
+  std::string device = {};                 // the entry of CUDA_VISIBLE_DEVICES
+  std::string name = {};                   // for users: "GPU 0 (GPU-8932f937-...)"
+  std::optional<PciAddress> address = {};  // nullopt: the driver does not tell
+  GpuMemoryHealth health = {};
+  std::vector<Leftover> leftovers = {};
+  absl::Status leftovers_status = {};  // not OK: why the processes are not known
+};
+
+// Returns the GPUs that CUDA_VISIBLE_DEVICES=`visible` names, in its order; nullopt means all GPUs.
+//   leftovers: whether to look for processes that are not descendants of `root`.
+//   Errors:    the driver reports no device, or does not work.
+absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::optional<std::string>& visible,
+                                                  bool leftovers, pid_t root);
+
+// Returns the state of the memory of each of `gpus`; the former state if it cannot be read.
+std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vector<UsedGpu>& gpus);
+
+}  // namespace ddprun

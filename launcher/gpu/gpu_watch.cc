@@ -1,0 +1,259 @@
+#include "launcher/gpu/gpu_watch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/agent/background_task.h"
+#include "launcher/process/process_tree.h"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+// A driver that takes longer is given up.
+constexpr Duration kDriverLimit = seconds(60);
+constexpr Duration kPause = milliseconds(50);
+constexpr size_t kMaxSeen = 1024;
+
+std::atomic<int> calls = 0;  // threads in the driver's library
+
+class Call {
+ public:
+  Call() { ++calls; }
+  ~Call() { --calls; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+}  // namespace
+
+bool GpuWatch::CallsDriver() { return calls > 0; }
+
+struct GpuWatch::Driver {
+  std::optional<Nvml> nvml;
+};
+
+GpuWatch::GpuWatch(boost::asio::io_context& io, Options options, const AgentLog* log,
+                   std::function<void()> read)
+    : io_(io),
+      options_(std::move(options)),
+      log_(*log),
+      read_(std::move(read)),
+      our_pids_(KernelLogHasOurPids(options_.proc)),
+      slow_timer_(io),
+      start_timer_(io),
+      records_(io),
+      pause_(io) {}
+
+GpuWatch::~GpuWatch() {
+  static auto* const open = new std::vector<std::shared_ptr<Driver>>();
+  if (driver_ != nullptr) open->push_back(std::move(driver_));
+}
+
+void GpuWatch::Open() {
+  if (!options_.handed_out && access(options_.driver_device.c_str(), F_OK) != 0) return;
+  OpenKernelLog();
+  driver_ = std::make_shared<Driver>();
+  asking_ = true;
+  ComputeInBackground<absl::StatusOr<std::vector<UsedGpu>>>(
+      io_, kDriverLimit,
+      [driver = driver_, visible = options_.visible, leftovers = options_.handed_out,
+       root = getpid()]() -> absl::StatusOr<std::vector<UsedGpu>> {
+        const Call call;
+        absl::StatusOr<Nvml> nvml = Nvml::Open();
+        if (!nvml.ok()) return nvml.status();
+        driver->nvml = *std::move(nvml);
+        return FindUsedGpus(*driver->nvml, visible, leftovers, root);
+      },
+      [this](auto gpus) { OnGpus(std::move(gpus)); });
+  slow_timer_.expires_after(options_.slow_driver);
+  slow_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !asking_) return;
+    late_ = true;
+    log_.Say(absl::StrCat(
+        "NVIDIA's driver library has not answered within ", options_.slow_driver / seconds(1),
+        " s: processes of other jobs on the GPUs are not listed; check with nvidia-smi whether a "
+        "GPU is broken"));
+  });
+  start_timer_.expires_after(kStartLimit);
+  start_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) StartPending();
+  });
+}
+
+void GpuWatch::OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus) {
+  asking_ = false;
+  slow_timer_.cancel();
+  start_timer_.cancel();
+  if (gpus && gpus->ok()) {
+    gpus_ = **std::move(gpus);
+    if (options_.narrowed) gpus_.resize(std::min(gpus_.size(), static_cast<size_t>(options_.num_workers)));
+    for (const UsedGpu& gpu : gpus_) now_.push_back(gpu.health);
+    WarnAboutLeftovers();
+    if (kernel_log_ && !kernel_log_->status().ok()) {
+      log_.Detail(absl::StrCat("errors of GPUs in the kernel's log are not reported: ",
+                               kernel_log_->status().message()));
+    }
+  } else {
+    log_.Detail(absl::StrCat("errors of GPUs are not reported: ",
+                             gpus ? gpus->status().message() : "the driver library does not respond"));
+    driver_ = nullptr;
+    CloseKernelLog();
+  }
+  StartPending();
+}
+
+void GpuWatch::WarnAboutLeftovers() const {
+  for (const UsedGpu& gpu : gpus_) {
+    if (!gpu.leftovers_status.ok()) log_.Detail(gpu.leftovers_status.message());
+    // After a late answer, workers may already be running.
+    if (!gpu.leftovers.empty() && !late_) log_.Say(LeftoverWarning(gpu.name, gpu.leftovers));
+  }
+}
+
+void GpuWatch::BeforeStart(std::function<void()> start) {
+  for (size_t i = 0; i < gpus_.size(); ++i) gpus_[i].health = now_[i];
+  start_ = [this, start = std::move(start)] {
+    ReadKernelLog();  // so that earlier messages are older than the workers
+    start_time_ = Now();
+    start();
+  };
+  if (!asking_ || start_timer_.expiry() <= Now()) StartPending();
+}
+
+void GpuWatch::StartPending() {
+  if (start_) std::exchange(start_, nullptr)();
+}
+
+void GpuWatch::OpenKernelLog() {
+  kernel_log_.emplace(options_.kernel_log);
+  const int fd = kernel_log_->fd() < 0 ? -1 : fcntl(kernel_log_->fd(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return;
+  boost::system::error_code error;
+  records_.assign(fd, error);
+  if (error) {
+    close(fd);
+    return;
+  }
+  AwaitRecords();
+}
+
+void GpuWatch::CloseKernelLog() {
+  boost::system::error_code ignored;
+  records_.close(ignored);
+  pause_.cancel();
+  kernel_log_.reset();
+}
+
+void GpuWatch::AwaitRecords() {
+  records_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;  // also if the log is not a device: then it is read when a worker has failed
+    ReadKernelLog();
+    pause_.expires_after(kPause);
+    pause_.async_wait([this](const boost::system::error_code& stopped) {
+      if (!stopped) AwaitRecords();
+    });
+  });
+}
+
+void GpuWatch::ReadKernelLog() {
+  if (!kernel_log_) return;
+  kernel_log_->ReadNew([this, now = Now()](absl::string_view text) {
+    std::optional<Xid> xid = ParseXid(text);
+    if (!xid) return;
+    if (seen_.size() >= kMaxSeen) seen_.erase(seen_.begin(), seen_.begin() + kMaxSeen / 2);
+    SeenXid& seen = seen_.emplace_back(SeenXid{.xid = *std::move(xid), .at = now, .has_our_pids = our_pids_});
+    if (our_pids_ && seen.xid.pid) seen.worker = WorkerOf(*seen.xid.pid);
+    log_.Detail(absl::StrCat("the kernel's log: ", text));
+  });
+}
+
+std::optional<LocalRank> GpuWatch::WorkerOf(pid_t pid) const {
+  // A child of a worker that has ended has another parent, but usually still the process group of the worker.
+  const pid_t group = getpgid(pid);
+  for (const auto& [local_rank, worker] : workers_) {
+    if (pid == worker.pid || group == worker.pid) return local_rank;
+  }
+  for (const auto& [local_rank, worker] : workers_) {
+    if (DescendsFrom(pid, worker.pid)) return local_rank;
+  }
+  return std::nullopt;
+}
+
+void GpuWatch::Started(LocalRank local_rank, pid_t pid) {
+  if (driver_ == nullptr) return;
+  workers_[local_rank] = {.pid = pid, .started = start_time_};
+  // A message about the worker may have been read before this call.
+  for (SeenXid& seen : seen_) {
+    if (seen.has_our_pids && seen.xid.pid && !seen.worker && seen.at >= start_time_) {
+      seen.worker = WorkerOf(*seen.xid.pid);
+    }
+  }
+}
+
+void GpuWatch::Failed() {
+  if (driver_ == nullptr) return;
+  ReadKernelLog();  // now: the children of the worker, which a message may name, are still running
+  if (asking_ || stuck_ || gpus_.empty()) return;
+  if (std::exchange(reading_, true)) {
+    read_again_ = true;
+    return;
+  }
+  ComputeInBackground<std::vector<GpuMemoryHealth>>(
+      io_, kReadLimit,
+      [driver = driver_, gpus = gpus_] {
+        const Call call;
+        return ReadMemoryHealth(*driver->nvml, gpus);
+      },
+      [this](std::optional<std::vector<GpuMemoryHealth>> health) {
+        reading_ = false;
+        if (health) {
+          now_ = *std::move(health);
+          if (std::exchange(read_again_, false)) return Failed();
+        } else {
+          stuck_ = true;
+          log_.Say(
+              absl::StrCat("NVIDIA's driver library has not answered within ", kReadLimit / milliseconds(1),
+                           " ms: ECC errors of GPUs are not reported; check with nvidia-smi whether a GPU is "
+                           "broken"));
+        }
+        read_();
+      });
+}
+
+std::vector<size_t> GpuWatch::GpusOf(LocalRank local_rank) const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    if (!options_.narrowed || static_cast<int64_t>(i) == local_rank.value()) indices.push_back(i);
+  }
+  return indices;
+}
+
+std::vector<std::string> GpuWatch::Evidence(const Failure& failure) {
+  const auto worker = workers_.find(failure.local_rank);
+  if (worker == workers_.end() || worker->second.pid != failure.pid) return {};
+  ReadKernelLog();
+  FailedWorker failed = {
+      .local_rank = failure.local_rank, .started = worker->second.started, .failed = failure.failed_at};
+  std::vector<std::string> memory;
+  for (const size_t i : GpusOf(failure.local_rank)) {
+    const UsedGpu& gpu = gpus_[i];
+    if (!gpu.address) continue;
+    if (std::find(failed.gpus.begin(), failed.gpus.end(), *gpu.address) != failed.gpus.end())
+      continue;  // MIG
+    failed.gpus.push_back(*gpu.address);
+    for (std::string& line : MemoryEvidence(*gpu.address, gpu.health, now_[i]))
+      memory.push_back(std::move(line));
+  }
+  std::vector<std::string> lines = XidEvidence(seen_, failed);
+  lines.insert(lines.end(), memory.begin(), memory.end());
+  return lines;
+}
+
+}  // namespace ddprun
