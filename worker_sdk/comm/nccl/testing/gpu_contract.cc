@@ -87,6 +87,16 @@ void StreamsWaitForOperations(GpuRank& gpu) {
   EXPECT_EQ(gpu.comm.Barrier().WaitOn(gpu.stream()).code(), StatusCode::kInvalidArgument);
 }
 
+// The copy of the result is in the stream before the operation has ended.
+void AStreamWaitsForTheLastOperation(GpuRank& gpu) {
+  const auto n = static_cast<float>(gpu.comm.size());
+  for (int i = 0; i < 10; ++i) {
+    const Tensor in = gpu.Put<float>({1}), out = gpu.Put<float>({0});
+    EXPECT_EQ(gpu.comm.AllReduce(in, out, ReduceOp::kSum, gpu.on()).WaitOn(gpu.stream()), OkStatus());
+    EXPECT_EQ(gpu.Get(out), std::vector<float>{n}) << i;
+  }
+}
+
 void AllocatesZeroedMemory(GpuRank& gpu) {
   const StatusOr<Buffer> buffer = gpu.comm.Allocate(DType::kFloat32, 1000, gpu.comm.device());
   ASSERT_TRUE(buffer.ok()) << buffer.status();
@@ -117,6 +127,7 @@ void PartsHaveOperationsOfTheirOwn(GpuRank& gpu) {
 constexpr GpuContractCase kCases[] = {
     {"OperationsHaveTheirResults", OperationsHaveTheirResults},
     {"StreamsWaitForOperations", StreamsWaitForOperations},
+    {"AStreamWaitsForTheLastOperation", AStreamWaitsForTheLastOperation},
     {"AllocatesZeroedMemory", AllocatesZeroedMemory},
     {"OperationsWithoutElementsComplete", OperationsWithoutElementsComplete},
     {"PartsHaveOperationsOfTheirOwn", PartsHaveOperationsOfTheirOwn},
