@@ -125,6 +125,8 @@ struct Fault {
   std::vector<std::string> settings;
   std::string code;
   std::vector<std::string> texts;
+  // The deadlines of all ranks pass at the same time, so that each node may have the error of its own rank.
+  bool by_deadline = false;
 };
 
 class OneRankFaultTest : public testing::TestWithParam<Fault> {};
@@ -177,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(
               {"HANG=ncclCommInitRankConfig"},
               "DEADLINE_EXCEEDED: NCCL: rank ",
               {" gave up: GPU ", " has not finished NCCL's initialization after ",
-               "all ranks run, but NCCL does not connect them: check NCCL_SOCKET_IFNAME"}}),
+               "all ranks run, but NCCL does not connect them: check NCCL_SOCKET_IFNAME"},
+              true}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(OneRankFaultTest, IsTheErrorOfAllRanks) {
@@ -185,7 +188,9 @@ TEST_P(OneRankFaultTest, IsTheErrorOfAllRanks) {
   for (const std::string& error : errors) {
     EXPECT_THAT(error, testing::StartsWith(GetParam().code));
     for (const std::string& text : GetParam().texts) EXPECT_THAT(error, HasSubstr(text));
-    EXPECT_EQ(error, errors[0]);
+    if (!GetParam().by_deadline) {
+      EXPECT_EQ(error, errors[0]);
+    }
   }
 }
 
