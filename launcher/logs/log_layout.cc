@@ -69,6 +69,16 @@ LogLayout::~LogLayout() {
   if (is_temporary) rmdir(temporary_base_.c_str());
 }
 
+absl::Status KeepOlderFile(const std::string& path) {
+  const auto exists = [](const std::string& name) { return access(name.c_str(), F_OK) == 0; };
+  if (!exists(path)) return absl::OkStatus();
+  int k = 1;
+  while (exists(absl::StrCat(path, ".", k))) ++k;
+  const std::string older = absl::StrCat(path, ".", k);
+  if (rename(path.c_str(), older.c_str()) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path, " to ", older));
+}
+
 std::string LogLayout::Attempt::AddFolder(int local_rank) {
   const auto taken = [this](const std::string& name) {
     return std::find(folders.begin(), folders.end(), name) != folders.end();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
@@ -43,6 +44,10 @@ inline constexpr absl::string_view kLogsOff = "/dev/null";
 
 // Returns the name of a run's directory without its random suffix. A '/' in the run id becomes '_'.
 std::string RunDirectoryPrefix(absl::string_view run_id);
+
+// Renames the file `path`, if there is one, to <path>.<k>, where k = 1 is the oldest. May block on the file system.
+//   Errors: that of rename, with both paths.
+absl::Status KeepOlderFile(const std::string& path);
 
 // The log directory of one run of the launcher. Create, the non-const methods and the destructor may block on
 // the file system.

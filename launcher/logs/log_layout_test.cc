@@ -155,6 +155,21 @@ TEST_F(SurvivorsTest, AllSurvive) {
   EXPECT_THAT(Files(), SizeIs(3));
 }
 
+TEST(LogLayoutTest, OlderFilesAreKept) {
+  const std::string dir = FreshDir("reports"), path = dir + "/report";
+  fs::create_directories(dir);
+  for (const char* text : {"first", "second", "third"}) {
+    EXPECT_EQ(KeepOlderFile(path), absl::OkStatus());
+    std::ofstream(path) << text;
+  }
+  std::map<std::string, std::string> found;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    std::ifstream(entry.path()) >> found[entry.path().filename()];
+  }
+  EXPECT_THAT(found, UnorderedElementsAre(Pair("report.1", "first"), Pair("report.2", "second"),
+                                          Pair("report", "third")));
+}
+
 TEST(LogLayoutTest, APreparedAttemptIsUsedOrRemoved) {
   const std::string base = FreshDir("prepared");
   {

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
+#include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/report/error_file.h"
@@ -46,6 +47,7 @@ std::string HostNameOfSystem() {
 }
 
 absl::Status WriteWholeFile(const std::string& path, const std::string& text) {
+  RETURN_IF_ERROR(KeepOlderFile(path));
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   const int error = file ? WriteAll(file.get(), text) : errno;
   if (error == 0) return absl::OkStatus();

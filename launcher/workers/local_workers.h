@@ -108,7 +108,7 @@ class LocalWorkers {
   // The directory for the files of the current start; empty if there is none.
   const std::string& attempt_dir() const { return attempt_dir_; }
   // Writes `text` to the file `path` in the log directory after all earlier writes to that directory, then
-  // calls `done`.
+  // calls `done`. An older file of that name is kept (KeepOlderFile).
   void WriteFile(const std::string& path, const std::string& text,
                  std::function<void(const absl::Status&)> done);
 
