@@ -97,12 +97,19 @@ StatusOr<std::vector<Standing>> Gather(Communicator& world, const Standing& mine
 //   replaced: called before the state of this rank changes.
 Status BringState(Communicator& world, const Decision& decision, const std::vector<Tensor>& tensors,
                   const std::function<void()>& replaced) {
+  const bool is_root = world.rank() == decision.root;
   const bool joins = std::ranges::count(decision.joiners, world.rank()) > 0;
   if (decision.joiners.empty()) return OkStatus();
   if (joins) replaced();
-  // The other survivors take part, because a group of their own would cost more: NCCL would have to connect it. They keep
-  // their state, so that a broadcast that breaks cannot damage them.
-  return BroadcastTensors(world, tensors, decision.root, joins || world.rank() == decision.root);
+  // The other survivors keep their state, so that a broadcast that breaks cannot damage them.
+  const bool others = static_cast<int>(decision.joiners.size()) + 1 < world.size();
+  if (!others || world.device().type == DeviceType::kCuda) {
+    // On a GPU they take part and drop what they receive: NCCL would need longer to connect a group without them.
+    return BroadcastTensors(world, tensors, decision.root, is_root || joins);
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const Communicator group,
+                          world.Split(is_root || joins ? 0 : Communicator::kNoColor, is_root ? 0 : 1));
+  return is_root || joins ? BroadcastTensors(group, tensors, 0) : OkStatus();
 }
 
 // OK if the updates that the GPU has run and runs for this rank are complete. On the host: OK.
