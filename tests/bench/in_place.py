@@ -38,11 +38,14 @@ def one_agent(options, workers=3, flags=()):
 def three_agents(options, flags=()):
     """Survivors only: nothing replaces the agent and its worker."""
     port = measure.jobs.free_port()
-    agent = [
-        options.ddprun, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
-        "--rdzv-conf=last_call_timeout=1", "--no-python", options.survivor, *flags,
-    ]  # fmt: skip
-    return after_a_kill([agent] * 3, 3, 2, victim_agent=2)
+
+    def agent(is_host):
+        return [
+            options.ddprun, "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+            f"--rdzv-conf=last_call_timeout=1,is_host={is_host}", "--no-python", options.survivor, *flags,
+        ]  # fmt: skip
+
+    return after_a_kill([agent(1), agent(0), agent(0)], 3, 2, victim_agent=2)
 
 
 def in_process(options, interval_ms):
