@@ -5,8 +5,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/post.hpp"
@@ -54,10 +57,13 @@ void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<
     return;
   }
   const auto waiting = std::make_shared<Waiting>(io, bell.Release(), std::move(done));
+  // Orders the memory accesses of `work` before those of `done`. The C++ memory model knows nothing of an eventfd.
+  const auto finished = std::make_shared<std::atomic<bool>>(false);
   try {
-    std::thread([work = std::move(work), ringer = std::move(ringer)] {
+    std::thread([work = std::move(work), finished, ringer = std::move(ringer)] {
       BlockSignals();
       work();
+      finished->store(true, std::memory_order_release);
       eventfd_write(ringer.get(), 1);
     }).detach();
   } catch (const std::system_error&) {  // no thread available
@@ -68,9 +74,10 @@ void RunInBackground(boost::asio::io_context& io, Duration limit, std::function<
   waiting->timer.async_wait([waiting](const boost::system::error_code& error) {
     if (!error) waiting->End(false);
   });
-  waiting->bell.async_wait(stream_descriptor::wait_read, [waiting](const boost::system::error_code& error) {
-    if (!error) waiting->End(true);
-  });
+  waiting->bell.async_wait(stream_descriptor::wait_read,
+                           [waiting, finished](const boost::system::error_code& error) {
+                             if (!error) waiting->End(finished->load(std::memory_order_acquire));
+                           });
 }
 
 }  // namespace ddprun
