@@ -137,7 +137,7 @@ void TraceLog::AddBuckets(int64_t step, const std::vector<DataParallel::BucketTi
 
 std::vector<TraceEvent> TraceLog::Events() const {
   std::vector<TraceEvent> events = events_;
-  std::ranges::rotate(events, events.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  std::rotate(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(oldest_), events.end());
   return events;
 }
 

@@ -89,18 +89,15 @@ void GlobalNorm::AddElements(const typename Element::Stored* values, int64_t cou
   while (count > 0) {
     const int64_t in_block = std::min(count, kBlock - filled_);
     int64_t i = 0;
-    const auto add = [&](int64_t lane) {
-      const auto x = static_cast<double>(Element::Load(values[i++]));
+    const auto add = [&](int64_t index, int64_t lane) {
+      const auto x = static_cast<double>(Element::Load(values[index]));
       lanes_[lane] += x * x;
     };
-    while (i < in_block && (filled_ + i) % kLanes != 0) add((filled_ + i) % kLanes);
+    for (; i < in_block && (filled_ + i) % kLanes != 0; ++i) add(i, (filled_ + i) % kLanes);
     for (; i + kLanes <= in_block; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        const auto x = static_cast<double>(Element::Load(values[i + lane]));
-        lanes_[lane] += x * x;
-      }
+      for (int64_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
     }
-    while (i < in_block) add((filled_ + i) % kLanes);
+    for (; i < in_block; ++i) add(i, (filled_ + i) % kLanes);
     values += in_block;
     count -= in_block;
     filled_ += in_block;
