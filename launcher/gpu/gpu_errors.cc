@@ -5,6 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 
 namespace ddprun {
@@ -41,6 +43,13 @@ std::string Device(const SeenXid& seen, const FailedWorker& worker) {
       one_of_several ? absl::StrCat(", one of the ", worker.gpus.size(), " that this worker can use,") : "");
 }
 
+// Whether the driver's text says no more than the meaning. A longer text may contain what matters, such as the
+// action in "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)".
+bool Repeats(absl::string_view text, absl::string_view meaning) {
+  absl::ConsumeSuffix(&text, ".");
+  return absl::EqualsIgnoreCase(text, meaning);
+}
+
 // The process that the message names; empty if it names none.
 std::string Process(const SeenXid& seen) {
   const Xid& xid = seen.xid;
@@ -70,8 +79,7 @@ std::string Line(const Kind& kind, const FailedWorker& worker) {
                                              : "; usually a consequence of the end of the program");
   }
   if (!meaning.remedy.empty()) absl::StrAppend(&line, ". Remedy: ", meaning.remedy);
-  const bool repeats = !meaning.what.empty() && absl::StartsWithIgnoreCase(xid.text, meaning.what);
-  if (!xid.text.empty() && !repeats) {
+  if (!xid.text.empty() && !Repeats(xid.text, meaning.what)) {
     absl::StrAppend(&line, ". The driver: ", xid.text);
   }
   return line;

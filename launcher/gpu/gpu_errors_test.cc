@@ -59,6 +59,15 @@ TEST(XidEvidenceTest, NamesTheGpuTheErrorTheTimeAndTheRemedy) {
           "compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1. The driver: Ch 00000008, MMU Fault"));
 }
 
+TEST(XidEvidenceTest, ContainsTheDriversTextUnlessItOnlyRepeatsTheMeaning) {
+  EXPECT_THAT(XidEvidence({Seen(9600,
+                                "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 "
+                                "(None) to 0x2 (Node Reboot Required)")},
+                          Worker()),
+              ElementsAre(HasSubstr("to 0x2 (Node Reboot Required)")));
+  EXPECT_THAT(XidEvidence({Seen(9600, kBus)}, Worker()), ElementsAre(Not(HasSubstr("The driver"))));
+}
+
 TEST(XidEvidenceTest, AMessageConcernsTheWorkerThatItNames) {
   // Even if the worker does not seem to use this GPU, and if others can use it.
   EXPECT_THAT(XidEvidence({Seen(9600, kFault, 1)}, Worker(1, {})), SizeIs(1));
