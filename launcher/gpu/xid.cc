@@ -167,6 +167,9 @@ std::optional<Xid> ParseXid(absl::string_view record) {
   }
   absl::ConsumePrefix(&text, ",");
   xid.text = std::string(absl::StripAsciiWhitespace(text).substr(0, kMaxText));
+  if (xid.of_switch && (absl::StartsWith(xid.text, "Severity ") || absl::StartsWith(xid.text, "Data {"))) {
+    return std::nullopt;
+  }
   return xid;
 }
 

@@ -39,7 +39,8 @@ struct Xid {
 };
 
 // Parses the text of a record of the kernel's log. Returns nullopt if it is not a complete Xid or SXid
-// message. The driver's versions write them in several forms:
+// message, or if it only adds details to the SXid before it ("Severity 1 Engine instance 46 ...", "Data {0x...").
+// The driver's versions write them in several forms:
 //   NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
 //   NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
 //   NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 94, pid=7194, Contained: CE User Channel (0x9).

@@ -117,6 +117,10 @@ TEST(ParseXidTest, RejectsOtherRecords) {
            "NVRM: Xid (GPU-0b11d014): 79, y",
            "nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 11001, Fatal, x",
            "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
+           // Details of the SXid before them.
+           "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Severity 1 Engine instance 32 Sub-engine "
+           "instance 00",
+           "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Data {0x00140004, 0x00100000, 0x00000000}",
            "a program says: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
        }) {
     EXPECT_EQ(Show(ParseXid(record)), "none") << record;
