@@ -16,17 +16,6 @@ constexpr size_t kMaxLines = 5;
 // Messages that are later than the failure by more than this are not evidence of its cause.
 constexpr Duration kLatest = seconds(1);
 
-// Messages of one kind, in the order of time.
-struct Kind {
-  SeenXid first = {};
-  int count = 1;
-};
-
-bool SameKind(const SeenXid& a, const SeenXid& b) {
-  return a.xid.address == b.xid.address && a.xid.of_switch == b.xid.of_switch && a.xid.code == b.xid.code &&
-         a.xid.pid == b.xid.pid;
-}
-
 bool Concerns(const SeenXid& seen, const FailedWorker& worker) {
   if (seen.at < worker.started || seen.at > worker.failed + kLatest) return false;
   if (seen.worker) return seen.worker == worker.local_rank;
@@ -61,19 +50,19 @@ std::string Process(const SeenXid& seen) {
                       seen.worker ? "" : ", which is not known to be of a worker");
 }
 
-std::string When(const Kind& kind, const FailedWorker& worker) {
-  const TimePoint at = kind.first.at;
-  return absl::StrCat(kind.count > 1 ? absl::StrCat(" ", kind.count, " times, first") : "", " ",
+std::string When(const SeenXid& seen, const FailedWorker& worker) {
+  const TimePoint at = seen.at;
+  return absl::StrCat(seen.count > 1 ? absl::StrCat(" ", seen.count, " times, first") : "", " ",
                       at <= worker.failed ? InLargestUnits(worker.failed - at) + " before"
                                           : InLargestUnits(at - worker.failed) + " after");
 }
 
-std::string Line(const Kind& kind, const FailedWorker& worker) {
-  const Xid& xid = kind.first.xid;
+std::string Line(const SeenXid& seen, const FailedWorker& worker) {
+  const Xid& xid = seen.xid;
   const XidMeaning meaning = MeaningOf(xid);
-  std::string line = absl::StrCat(Device(kind.first, worker), " reported ", xid.of_switch ? "SXid " : "Xid ",
+  std::string line = absl::StrCat(Device(seen, worker), " reported ", xid.of_switch ? "SXid " : "Xid ",
                                   xid.code, meaning.what.empty() ? "" : absl::StrCat(" (", meaning.what, ")"),
-                                  When(kind, worker), Process(kind.first));
+                                  When(seen, worker), Process(seen));
   if (meaning.is_consequence) {
     absl::StrAppend(&line, xid.caused_by > 0 ? absl::StrCat("; a consequence of Xid ", xid.caused_by)
                                              : "; usually a consequence of the end of the program");
@@ -87,21 +76,25 @@ std::string Line(const Kind& kind, const FailedWorker& worker) {
 
 }  // namespace
 
+bool SameKind(const Xid& a, const Xid& b) {
+  return a.address == b.address && a.of_switch == b.of_switch && a.code == b.code && a.pid == b.pid;
+}
+
 std::vector<std::string> XidEvidence(const std::vector<SeenXid>& seen, const FailedWorker& worker) {
-  std::vector<Kind> kinds;
+  std::vector<SeenXid> kinds;
   for (const SeenXid& s : seen) {
     if (!Concerns(s, worker)) continue;
     const auto same =
-        std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return SameKind(k.first, s); });
+        std::find_if(kinds.begin(), kinds.end(), [&](const SeenXid& k) { return SameKind(k.xid, s.xid); });
     if (same != kinds.end()) {
-      ++same->count;
+      same->count += s.count;
       continue;
     }
     if (MeaningOf(s.xid).is_consequence && !kinds.empty()) continue;
-    kinds.push_back({.first = s});
+    kinds.push_back(s);
   }
   std::vector<std::string> lines;
-  for (const Kind& kind : kinds) {
+  for (const SeenXid& kind : kinds) {
     if (lines.size() == kMaxLines) break;
     lines.push_back(Line(kind, worker));
   }

@@ -13,13 +13,17 @@
 
 namespace ddprun {
 
-// A message of the driver.
+// A message of the driver, which stands for all messages of its kind since the last start of the workers.
 struct SeenXid {
   Xid xid = {};
-  TimePoint at = {};                     // when it was read, milliseconds after it was written
+  int count = 1;                         // messages of this kind
+  TimePoint at = {};                     // when the first was read, milliseconds after it was written
   std::optional<LocalRank> worker = {};  // the process that it names is this worker or a child of it
   bool has_our_pids = false;             // whether xid.pid is a pid of this process's namespace
 };
+
+// Whether the messages have the same GPU, code and process.
+bool SameKind(const Xid& a, const Xid& b);
 
 // A worker that has failed.
 struct FailedWorker {

@@ -19,7 +19,7 @@ using boost::asio::posix::stream_descriptor;
 // A driver that takes longer is given up.
 constexpr Duration kDriverLimit = seconds(60);
 constexpr Duration kPause = milliseconds(50);
-constexpr size_t kMaxSeen = 1024;
+constexpr size_t kMaxSeen = 1024;  // kinds of messages that are kept
 
 std::atomic<int> calls = 0;  // threads in the driver's library
 
@@ -167,10 +167,19 @@ void GpuWatch::ReadKernelLog() {
   kernel_log_->ReadNew([this, now = Now()](absl::string_view text) {
     std::optional<Xid> xid = ParseXid(text);
     if (!xid) return;
+    log_.Detail(absl::StrCat("the kernel's log: ", text));
+    // One error may be followed by thousands of messages of other kinds. They must not displace the first one, and
+    // each lookup of a process costs time on the event loop.
+    const auto same = std::find_if(seen_.begin(), seen_.end(), [&](const SeenXid& seen) {
+      return seen.at >= start_time_ && SameKind(seen.xid, *xid);
+    });
+    if (same != seen_.end()) {
+      ++same->count;
+      return;
+    }
     if (seen_.size() >= kMaxSeen) seen_.erase(seen_.begin(), seen_.begin() + kMaxSeen / 2);
     SeenXid& seen = seen_.emplace_back(SeenXid{.xid = *std::move(xid), .at = now, .has_our_pids = our_pids_});
     if (our_pids_ && seen.xid.pid) seen.worker = WorkerOf(*seen.xid.pid);
-    log_.Detail(absl::StrCat("the kernel's log: ", text));
   });
 }
 

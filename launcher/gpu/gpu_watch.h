@@ -119,7 +119,7 @@ class GpuWatch {
   std::optional<KernelLog> kernel_log_;
   boost::asio::posix::stream_descriptor records_;  // a duplicate of the log's descriptor
   boost::asio::steady_timer pause_;
-  std::vector<SeenXid> seen_;
+  std::vector<SeenXid> seen_;            // one for each kind of message since each start
   TimePoint start_time_ = {};            // of the last start, before any of its workers existed
   std::map<LocalRank, Worker> workers_;  // last start of each
 };

@@ -266,13 +266,23 @@ TEST_F(GpuWatchTest, MessagesAreFoundByTheProcessAndItsParent) {
       ElementsAre(AllOf(HasSubstr("Xid 13"), HasSubstr(absl::StrCat("process ", b.child(), " (sleep)")))));
 }
 
-TEST_F(GpuWatchTest, AFloodOfMessagesIsBounded) {
+TEST_F(GpuWatchTest, AFloodOfMessagesDoesNotDisplaceTheFirstError) {
   GpuWatch& watch = Opened({.handed_out = true});
+  watch.BeforeStart([] {});
   watch.Started(LocalRank(0), 12);
-  std::string flood;
-  for (int i = 0; i < 5000; ++i) absl::StrAppend(&flood, kBus);
+  std::string flood = kBus;
+  for (int i = 0; i < 5000; ++i)
+    absl::StrAppend(&flood, "4,1,1,-;NVRM: Xid (PCI:0000:20:00): 74, NVLink: fatal error detected on link ",
+                    i, "\n");
   LogInKernel(flood);
-  EXPECT_THAT(watch.Evidence(FailureOf(0, 12)), ElementsAre(HasSubstr(" times, first ")));
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 12)),
+              ElementsAre(HasSubstr("reported Xid 79"),
+                          AllOf(HasSubstr("reported Xid 74"), HasSubstr(" 5000 times, first "))));
+  // The next round has a count of its own.
+  watch.BeforeStart([] {});
+  watch.Started(LocalRank(0), 14);
+  LogInKernel(kBus);
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 14)), ElementsAre(Not(HasSubstr("times"))));
 }
 
 TEST_F(GpuWatchTest, AnUnreadableLogIsMentionedOnceInTheDebugLog) {
