@@ -51,9 +51,11 @@ GpuWatch::GpuWatch(boost::asio::io_context& io, Options options, const AgentLog*
       records_(io),
       pause_(io) {}
 
-GpuWatch::~GpuWatch() {
+GpuWatch::~GpuWatch() { AbandonDriver(); }
+
+void GpuWatch::AbandonDriver() {
   static auto* const open = new std::vector<std::shared_ptr<Driver>>();
-  if (driver_ != nullptr) open->push_back(std::move(driver_));
+  if (driver_ != nullptr) open->push_back(std::exchange(driver_, nullptr));
 }
 
 void GpuWatch::Open() {
@@ -103,7 +105,7 @@ void GpuWatch::OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus) 
   } else {
     log_.Detail(absl::StrCat("errors of GPUs are not reported: ",
                              gpus ? gpus->status().message() : "the driver library does not respond"));
-    driver_ = nullptr;
+    AbandonDriver();
     CloseKernelLog();
   }
   StartPending();

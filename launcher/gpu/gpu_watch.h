@@ -51,7 +51,6 @@ class GpuWatch {
   GpuWatch(boost::asio::io_context& io, Options options, const AgentLog* log, std::function<void()> read);
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
-  // The library of the driver stays open: closing it may block if a GPU is broken.
   ~GpuWatch();
 
   // Asks the driver for the GPUs, in the background. Call once, before the first start of the workers.
@@ -87,6 +86,8 @@ class GpuWatch {
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   void OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus);
+  // Makes no further calls. The library stays open, because closing it may block if a GPU is broken.
+  void AbandonDriver();
   void WarnAboutLeftovers() const;
   void StartPending();
   void OpenKernelLog();

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ using ::testing::SizeIs;
 constexpr char kBus[] = "4,1,1,-;NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.\n";
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+size_t NumThreads() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(threads), end(threads)));
+}
 
 // A shell with a child, which both run until the end of the test.
 class Family {
@@ -69,8 +75,8 @@ class GpuWatchTest : public testing::Test {
     setenv("FAKE_NVML_DEVICES", "2", 1);
     setenv("FAKE_NVML_PCI", "0000:10:00.0,0000:20:00.0", 1);
     setenv("FAKE_NVML_MEMORY", (dir_ + "/memory").c_str(), 1);
-    for (const char* name :
-         {"FAKE_NVML_PROCESSES", "FAKE_NVML_HANG", "FAKE_NVML_INIT_ERROR", "FAKE_NVML_PROCESSES_ERROR"})
+    for (const char* name : {"FAKE_NVML_PROCESSES", "FAKE_NVML_HANG", "FAKE_NVML_INIT_ERROR",
+                             "FAKE_NVML_COUNT_ERROR", "FAKE_NVML_PROCESSES_ERROR", "FAKE_NVML_SHUTDOWN"})
       unsetenv(name);
     SetPidNamespace("pid:[4026531836]");
     std::ofstream(dir_ + "/kmsg") << "4,1,1,-;old\n";
@@ -148,6 +154,20 @@ TEST_F(GpuWatchTest, AJobWithoutADriverSaysSoOnlyInTheDebugLog) {
   EXPECT_EQ(Count("\n"), 1);
   watch.Started(LocalRank(0), 12);
   EXPECT_THAT(watch.Evidence(FailureOf(0, 12)), IsEmpty());
+}
+
+// Closing may block as any call of a driver with a broken GPU may.
+TEST_F(GpuWatchTest, TheLibraryStaysOpenAfterAnError) {
+  const std::string closed = dir_ + "/closed";
+  setenv("FAKE_NVML_SHUTDOWN", closed.c_str(), 1);
+  setenv("FAKE_NVML_COUNT_ERROR", "15", 1);
+  const size_t threads = NumThreads();
+  Opened({.handed_out = true});
+  EXPECT_THAT(said_,
+              HasSubstr("errors of GPUs are not reported: nvmlDeviceGetCount_v2 failed with error 15"));
+  watch_.reset();
+  RunUntil([&] { return NumThreads() <= threads; });  // A thread of another test may have ended meanwhile.
+  EXPECT_FALSE(std::filesystem::exists(closed));
 }
 
 // The warnings about other processes: none, one and three on two GPUs.

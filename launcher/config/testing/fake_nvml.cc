@@ -7,6 +7,7 @@
 //   FAKE_NVML_MIG_ERROR=3                      the same, for MIG devices only
 //   FAKE_NVML_MEMORY=FILE                      lines "DEVICE UNCORRECTED PENDING FAILED", read at each call
 //   FAKE_NVML_HANG=NAME                        the function that never returns
+//   FAKE_NVML_SHUTDOWN=FILE                    the file that nvmlShutdown creates
 //   FAKE_NVML_STRICT=1                         aborts if the process exits meanwhile, other than with _exit
 //
 // GENERATION is that of the driver: 0 has no function for processes and memory, 1 has the oldest form for
@@ -204,6 +205,9 @@ int nvmlDeviceGetRemappedRows(void* handle, unsigned int*, unsigned int*, unsign
 }
 #endif
 
-int nvmlShutdown() { return 0; }
+int nvmlShutdown() {
+  if (const char* path = std::getenv("FAKE_NVML_SHUTDOWN")) std::ofstream(path) << "called";
+  return 0;
+}
 
 }  // extern "C"
