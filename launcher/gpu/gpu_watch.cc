@@ -76,7 +76,7 @@ void GpuWatch::Open() {
       [this](auto gpus) { OnGpus(std::move(gpus)); });
   slow_timer_.expires_after(options_.slow_driver);
   slow_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !asking_) return;
+    if (error || !asking_ || !options_.handed_out) return;
     late_ = true;
     log_.Say(absl::StrCat(
         "NVIDIA's driver library has not answered within ", options_.slow_driver / seconds(1),

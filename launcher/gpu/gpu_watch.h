@@ -44,7 +44,7 @@ class GpuWatch {
     std::string proc = "/proc";
     std::string kernel_log = "/dev/kmsg";
     std::string driver_device = "/dev/nvidiactl";
-    Duration slow_driver = seconds(2);  // limit for the list of processes
+    Duration slow_driver = seconds(2);  // limit for the list of processes, if handed_out
   };
 
   // `log` must outlive this object. `read` is called when reading() becomes false.

@@ -240,6 +240,12 @@ TEST_F(GpuWatchTest, ADriverThatHangsDelaysTheStartByAQuarterOfASecond) {
   EXPECT_TRUE(started) << "later starts do not wait";
 }
 
+TEST_F(GpuWatchTest, ADriverThatHangsIsNotMentionedIfTheJobDoesNotSayThatItUsesGpus) {
+  setenv("FAKE_NVML_HANG", "nvmlInit", 1);
+  Opened({.driver_device = "/dev/null", .slow_driver = milliseconds(1)});
+  EXPECT_EQ(said_, "");
+}
+
 TEST_F(GpuWatchTest, AProblemWithTheListIsMentionedOnlyInTheDebugLog) {
   setenv("FAKE_NVML_PROCESSES_ERROR", "3", 1);
   Opened({.handed_out = true});
