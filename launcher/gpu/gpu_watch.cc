@@ -97,6 +97,10 @@ void GpuWatch::OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus) 
     gpus_ = **std::move(gpus);
     if (options_.narrowed) gpus_.resize(std::min(gpus_.size(), static_cast<size_t>(options_.num_workers)));
     for (const UsedGpu& gpu : gpus_) now_.push_back(gpu.health);
+    if (start_time_ != TimePoint()) {
+      // Workers may be running, which /proc may show under other pids than the driver.
+      for (UsedGpu& gpu : gpus_) std::erase_if(gpu.leftovers, [](const Leftover& l) { return !l.visible; });
+    }
     WarnAboutLeftovers();
     if (kernel_log_ && !kernel_log_->status().ok()) {
       log_.Detail(absl::StrCat("errors of GPUs in the kernel's log are not reported: ",
@@ -114,7 +118,6 @@ void GpuWatch::OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus) 
 void GpuWatch::WarnAboutLeftovers() const {
   for (const UsedGpu& gpu : gpus_) {
     if (!gpu.leftovers_status.ok()) log_.Detail(gpu.leftovers_status.message());
-    // After a late answer, workers may already be running.
     if (!gpu.leftovers.empty() && !late_) log_.Say(LeftoverWarning(gpu.name, gpu.leftovers));
   }
 }

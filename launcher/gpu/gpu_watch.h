@@ -56,8 +56,8 @@ class GpuWatch {
   // Asks the driver for the GPUs, in the background. Call once, before the first start of the workers.
   void Open();
   // Call before each start. Calls `start` when the processes on the GPUs are known, or after kStartLimit,
-  // whichever comes first; at once if there is nothing to wait for. So no worker is taken for a process of
-  // another job, even if /proc does not show its pid.
+  // whichever comes first; at once if there is nothing to wait for. If the answer comes after that, processes
+  // that /proc does not show are not mentioned, because they may be the workers.
   void BeforeStart(std::function<void()> start);
 
   void Started(LocalRank local_rank, pid_t pid);

@@ -195,6 +195,22 @@ TEST_F(GpuWatchTest, WarnsAboutOtherProcessesBeforeTheWorkersStart) {
   EXPECT_THAT(said_, Not(HasSubstr(absl::StrCat("pid ", family.child())))) << "it descends from this process";
 }
 
+// In a container, the driver may list workers under pids of the host.
+TEST_F(GpuWatchTest, AfterTheStartInvisibleProcessesMayBeWorkers) {
+  setenv("FAKE_NVML_PROCESSES", "0:1:1,0:536870911:1,1:536870911:1", 1);
+  GpuWatch& watch = Make({.handed_out = true});
+  watch.Open();
+  boost::asio::io_context other;
+  boost::asio::steady_timer(other, GpuWatch::kStartLimit).wait();
+  bool started = false;
+  watch.BeforeStart([&] { started = true; });
+  ASSERT_TRUE(started);
+  EXPECT_EQ(said_, "");
+  RunUntil([&] { return !said_.empty(); });  // the answer has waited for its handler
+  EXPECT_THAT(said_, HasSubstr("GPU 0 (GPU-0000) is already used by 1 process of other jobs"));
+  EXPECT_THAT(said_, AllOf(HasSubstr("pid 1 of user "), Not(HasSubstr("536870911"))));
+}
+
 TEST_F(GpuWatchTest, OnlyVisibleGpusAndMigDevicesCount) {
   setenv("FAKE_NVML_PROCESSES", "0:1:1,1:1:1,M1:536870911:1", 1);
   Opened({.visible = "GPU-0", .handed_out = true});
