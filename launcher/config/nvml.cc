@@ -266,8 +266,7 @@ absl::StatusOr<void*> Nvml::HandleByUuid(absl::string_view beginning) const {
     void* handle = nullptr;
     char uuid[kUuidBytes] = {};
     if (library_->by_index(static_cast<unsigned int>(i), &handle) != 0) continue;  // This GPU has failed.
-    if (const int error = library_->uuid(handle, uuid, sizeof uuid); error != 0)
-      return Failed("nvmlDeviceGetUUID", error);
+    if (library_->uuid(handle, uuid, sizeof uuid) != 0) continue;
     if (absl::StartsWith(uuid, beginning)) return handle;
   }
   return absl::FailedPreconditionError("no GPU has that UUID: see nvidia-smi -L");

@@ -25,7 +25,7 @@ class NvmlTest : public testing::Test {
   NvmlTest() {
     setenv("FAKE_NVML_DEVICES", "2", 1);
     for (const char* name : {"FAKE_NVML_INIT_ERROR", "FAKE_NVML_COUNT_ERROR", "FAKE_NVML_PROCESSES",
-                             "FAKE_NVML_MIG_ERROR", "FAKE_NVML_MEMORY"}) {
+                             "FAKE_NVML_MIG_ERROR", "FAKE_NVML_MEMORY", "FAKE_NVML_LOST"}) {
       unsetenv(name);
     }
   }
@@ -60,6 +60,13 @@ TEST_F(PciAddressTest, FailsForAMissingDevice) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << device;
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("GPU ", device, ": ")));
   }
+}
+
+TEST_F(PciAddressTest, AGpuIsFoundByItsUuidWhileAnotherIsLost) {
+  setenv("FAKE_NVML_LOST", "0", 1);
+  EXPECT_EQ(Address("GPU-1000").value_or("none"), "0001:dc:1f.0");
+  EXPECT_EQ(Address("MIG-GPU-1000/1/0").value_or("none"), "0001:dc:1f.0");
+  EXPECT_THAT(std::string(Address("GPU-0000").status().message()), HasSubstr("no GPU has that UUID"));
 }
 
 // The forms of the function in the versions of the driver.

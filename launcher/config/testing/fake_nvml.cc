@@ -3,6 +3,7 @@
 // ("0000:10:00.0,..."), and one MIG device with the UUID "MIG-<i>000".
 //
 //   FAKE_NVML_PROCESSES="0:4242:4096,M1:77:?"  processes: device (M: its MIG device), pid, bytes (?: not known)
+//   FAKE_NVML_LOST=0                           the device whose UUID cannot be read, as if it were lost
 //   FAKE_NVML_PROCESSES_ERROR=3                the error of the list of processes
 //   FAKE_NVML_MIG_ERROR=3                      the same, for MIG devices only
 //   FAKE_NVML_MEMORY=FILE                      lines "DEVICE UNCORRECTED PENDING FAILED", read at each call
@@ -29,6 +30,7 @@ namespace {
 constexpr int kNotFound = 6;
 constexpr int kInsufficientSize = 7;
 constexpr int kNotSupported = 3;
+constexpr int kLost = 15;
 
 int Number(const char* name) {
   const char* text = std::getenv(name);
@@ -147,6 +149,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** handle) {
 }
 
 int nvmlDeviceGetUUID(void* handle, char* uuid, unsigned int size) {
+  if (std::getenv("FAKE_NVML_LOST") != nullptr && handle == HandleOf(Number("FAKE_NVML_LOST"))) return kLost;
   std::snprintf(uuid, size, "GPU-%d000", static_cast<int>(reinterpret_cast<intptr_t>(handle) - 1));
   return 0;
 }
