@@ -48,7 +48,7 @@ class Nvml {
 
   // Returns the number of devices, at least 1. Fails if there is no device.
   absl::StatusOr<int> CountDevices() const;
-  // Their UUIDs; empty for one whose UUID the driver does not tell. At least one.
+  // Their UUIDs; empty if the driver does not report it. At least one.
   absl::StatusOr<std::vector<std::string>> Uuids() const;
 
   // The UUID of the GPU; for a MIG device, of the GPU that it is a part of.
@@ -56,7 +56,7 @@ class Nvml {
   // The PCI address of a device, as in /sys/bus/pci/devices: "0000:dc:00.0".
   absl::StatusOr<std::string> PciAddress(absl::string_view device) const;
   // The processes that compute on the device, of all users. For a MIG device, those of that device; if the
-  // driver does not tell them, those of the whole GPU.
+  // driver does not list them, those of the whole GPU.
   absl::StatusOr<std::vector<GpuProcess>> Processes(absl::string_view device) const;
   // For a MIG device, the memory of the whole GPU.
   absl::StatusOr<GpuMemoryHealth> MemoryHealth(absl::string_view device) const;

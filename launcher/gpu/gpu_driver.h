@@ -20,7 +20,7 @@ namespace ddprun {
 struct UsedGpu {
   std::string device = {};                 // the entry of CUDA_VISIBLE_DEVICES
   std::string name = {};                   // for users: "GPU 0 (GPU-8932f937-...)"
-  std::optional<PciAddress> address = {};  // nullopt: the driver does not tell
+  std::optional<PciAddress> address = {};  // nullopt: not known
   GpuMemoryHealth health = {};
   std::vector<Leftover> leftovers = {};
   absl::Status leftovers_status = {};  // not OK: why the processes are not known

@@ -16,7 +16,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// A driver that takes longer is given up.
+// After this time the driver is not used for the rest of the job.
 constexpr Duration kDriverLimit = seconds(60);
 constexpr Duration kPause = milliseconds(50);
 constexpr size_t kMaxSeen = 1024;  // kinds of messages that are kept

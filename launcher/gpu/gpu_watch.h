@@ -24,8 +24,8 @@
 
 namespace ddprun {
 
-// Does nothing on machines without NVIDIA's driver. Never blocks `io`, and never fails the job: what the
-// driver does not tell in time is not reported. The kernel's log is read if this process has permission; pids
+// Does nothing on machines without NVIDIA's driver. Never blocks `io`, and never fails the job: answers of the
+// driver that come too late are not reported. The kernel's log is read if this process has permission; pids
 // in it are used only in the initial PID namespace.
 //   Cost:    without a driver, one call of access() per job. With a driver, each Xid message and each failure
 //            wake a thread.
