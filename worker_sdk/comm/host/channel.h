@@ -1,8 +1,10 @@
 // Carries the messages between this rank and one other rank. Nothing blocks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ddprun/status.h"
 #include "worker_sdk/comm/call.h"
@@ -16,8 +18,21 @@ struct Transfer {
   char* data = nullptr;  // the payload in the caller's memory; only read if this rank sends
   size_t num_moved = 0;  // bytes of the payload
   bool begun = false;    // `call` was moved
+  // The payload is elsewhere: see StagedMessage. Byte i passes through window[i % window.size()], and may move if i < num_ready.
+  bool is_staged = false;
+  std::span<char> window = {};
+  size_t num_ready = 0;
 
   size_t num_left() const { return call.num_bytes - num_moved; }
+  // The bytes that may move next.
+  std::span<char> next() const {
+    if (!is_staged) return {data + num_moved, num_left()};
+    if (num_ready == num_moved) return {};
+    const size_t at = num_moved % window.size();
+    return window.subspan(at, std::min(num_ready - num_moved, window.size() - at));
+  }
+  // The message waits for StagedMessage::SetReady.
+  bool is_starved() const { return is_staged && num_left() > 0 && num_ready == num_moved; }
 };
 
 enum class Moved {

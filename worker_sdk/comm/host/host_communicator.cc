@@ -126,6 +126,10 @@ class HostGroup final : public HostGroupInterface,
     return collectives_.Start(call, in, out);
   }
 
+  std::shared_ptr<StagedMessage> StartStaged(const Call& call) override {
+    return messages_.StartStaged(call);
+  }
+
   std::shared_ptr<internal::Operation> Refuse(const Call& call, const Status& why) override {
     End(WithContext(why, Name()));
     return collectives_.Failed(call, status());  // the first error, which may be an earlier one

@@ -11,6 +11,7 @@
 #include "worker_sdk/comm/group.h"
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/options.h"
+#include "worker_sdk/comm/host/staged_message.h"
 #include "worker_sdk/store/store.h"
 
 namespace ddprun {
@@ -27,6 +28,9 @@ class HostGroupInterface : public internal::Group {
   [[nodiscard]] virtual Status LeftStatus() const = 0;
   // The ranks that are stopped or cut off, by their numbers in the world. Blocks at most 200 ms.
   [[nodiscard]] virtual std::vector<int> RanksThatDoNotAnswer() = 0;
+  // Starts a kSend or kReceive whose payload is not in memory of the host.
+  //   Threads: those of Group.
+  virtual std::shared_ptr<StagedMessage> StartStaged(const internal::Call& call) = 0;
   // Remembers a call that this rank makes elsewhere, on its GPU. If another rank has posted another call of that number,
   // communication ends with an error that names both.
   //   REQUIRES: call.index is the number of calls before. One caller at a time.

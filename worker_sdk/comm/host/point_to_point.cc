@@ -1,7 +1,5 @@
 #include "worker_sdk/comm/host/point_to_point.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -10,9 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "worker_sdk/comm/host/futex.h"
-#include "worker_sdk/comm/host/hold_up.h"
 #include "worker_sdk/comm/host/link_watch.h"
+#include "worker_sdk/comm/host/point_to_point_message.h"
 #include "worker_sdk/comm/host/record.h"
 #include "worker_sdk/comm/host/ring_channel.h"
 #include "worker_sdk/core/strings.h"
@@ -22,61 +19,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a caller polls before it sleeps, if every rank of the node has a processor of its own. A message of a running
-// peer arrives within this time.
-constexpr Duration kSpin = std::chrono::microseconds(20);
-// The helper steps this often while messages are pending, and after kIdlePolls times without any sleeps.
-constexpr Duration kPoll = std::chrono::microseconds(200);
-constexpr int kIdlePolls = 50;
-// Steps that the helper takes before a caller can take over.
-constexpr int kMaxHelperSteps = 16;
 // Steps at the start of a message: a small message and a ring's worth of a large one are on their way at once.
 constexpr int kMaxStartSteps = 4;
-// A caller that waits for other nodes sleeps in poll, which the bell does not end, but an error does. It checks this often
-// whether a rank has left, and this often if it also waits for ranks of its node.
-constexpr Duration kRemoteSleep = milliseconds(100);
-constexpr Duration kMixedSleep = std::chrono::microseconds(200);
 // When a connection breaks, the monitor reports the cause. If it reports none within this time, the peer is assumed to
 // be the cause.
 constexpr Duration kExplanationTimeout = milliseconds(300);
 
 }  // namespace
-
-class PointToPoint::Message : public internal::Operation {
- public:
-  Message(PointToPoint* owner, const Call& call, char* data, uint64_t number, Duration timeout)
-      : Operation(timeout), owner_(owner), is_send_(call.kind == OpKind::kSend), peer_(call.root) {
-    transfer_.call = {
-        .kind = OpKind::kSend, .dtype = call.dtype, .index = number, .num_bytes = call.num_bytes};
-    transfer_.data = data;
-  }
-
-  Transfer& transfer() { return transfer_; }
-  const Transfer& transfer() const { return transfer_; }
-  bool is_send() const { return is_send_; }
-  int peer() const { return peer_; }
-
-  // Must be called once.
-  void Finish(Status status) {
-    result_ = std::move(status);
-    finished_.Set();
-  }
-  bool finished() const { return finished_.IsSet(); }
-
-  Status Wait(TimePoint deadline) override {
-    if (!finished()) owner_->Await(*this, deadline);
-    return result_;
-  }
-  bool Done() override { return finished(); }
-
- private:
-  PointToPoint* const owner_;  // valid until the message has finished
-  const bool is_send_;
-  const int peer_;
-  Transfer transfer_;
-  Status result_;  // written before finished_ is set, read after
-  Event finished_;
-};
 
 PointToPoint::PointToPoint(const Topology& topology, const Self& self, Segment* segment, Monitor* monitor,
                            std::optional<Door> door, std::function<void(const Status&)> ended)
@@ -89,6 +38,10 @@ PointToPoint::PointToPoint(const Topology& topology, const Self& self, Segment* 
       peers_(topology.world_size()) {}
 
 PointToPoint::~PointToPoint() { DDPRUN_CHECK(!helper_.joinable(), "Stop was not called"); }
+
+bool PointToPoint::Queue::is_starved() const {
+  return !pending.empty() && pending.front()->transfer().is_starved();
+}
 
 PointToPoint::Address PointToPoint::OwnAddress() const {
   const std::lock_guard<std::mutex> lock(mu_);
@@ -154,16 +107,25 @@ PointToPoint::Peer& PointToPoint::PeerOf(int rank) {
 }
 
 std::shared_ptr<internal::Operation> PointToPoint::Start(const Call& call, char* data) {
+  return StartMessage(call, data, /*is_staged=*/false);
+}
+
+std::shared_ptr<StagedMessage> PointToPoint::StartStaged(const Call& call) {
+  return StartMessage(call, nullptr, /*is_staged=*/true);
+}
+
+std::shared_ptr<PointToPoint::Message> PointToPoint::StartMessage(const Call& call, char* data,
+                                                                  bool is_staged) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (!end_.ok()) {  // also after Retire
-    auto failed = std::make_shared<Message>(this, call, data, 0, self_.timeout);
+    auto failed = std::make_shared<Message>(this, call, data, is_staged, 0, self_.timeout);
     failed->Finish(end_);
     return failed;
   }
   Peer& peer = PeerOf(call.root);
   const bool send = call.kind == OpKind::kSend;
   Queue& queue = send ? peer.sends : peer.receives;
-  auto message = std::make_shared<Message>(this, call, data, queue.num_started++, self_.timeout);
+  auto message = std::make_shared<Message>(this, call, data, is_staged, queue.num_started++, self_.timeout);
   if (const Status dead = segment_->DeadStatus(); !dead.ok()) FailAll(dead);
   if (!end_.ok()) {
     message->Finish(end_);
@@ -284,7 +246,9 @@ bool PointToPoint::StepQueue(Peer& peer, Queue& queue, bool send) {
     case Moved::kNone:
       break;
   }
-  if (left && (send || peer.channel->IsExhausted())) {
+  // A starved message has not looked for what the peer has sent.
+  const bool exhausted = !message.transfer().is_starved() && peer.channel->IsExhausted();
+  if (left && (send || exhausted)) {
     const Status why = segment_->LeftStatus(NameOf(peer.rank));
     FailAll(why);
     ended_(why);
@@ -381,107 +345,6 @@ void PointToPoint::HandleError(Peer& peer) {
   monitor_->SetDead(peer.is_local
                         ? WithContext(error, StrCat("rank ", NameOf(self_.rank), " of round ", self_.round))
                         : error);
-}
-
-void PointToPoint::Await(Message& message, TimePoint deadline) {
-  std::unique_lock<std::mutex> lock(mu_);
-  if (message.finished()) return;
-  caller_waits_ = true;
-  if (!spins_) spins_ = segment_->RanksHaveOwnProcessors();
-  TimePoint last_moved = Clock::now();
-  while (!message.finished()) {
-    const bool moved = Step();
-    if (message.finished()) break;
-    const TimePoint now = Clock::now();
-    if (now >= deadline) {
-      GiveUp(message);
-      deadline = TimePoint::max();  // the next Step fails the message
-    } else if (moved) {
-      last_moved = now;
-    } else if (*spins_ && now - last_moved < kSpin) {
-      CpuRelax();
-    } else {
-      Sleep(lock, message, deadline);
-      last_moved = Clock::now();
-    }
-  }
-  caller_waits_ = false;
-  left_.notify_one();
-  if (num_pending_ > 0 && helper_sleeps_) changed_.notify_one();
-}
-
-void PointToPoint::Sleep(std::unique_lock<std::mutex>& lock, const Message& message, TimePoint deadline) {
-  Bell& bell = segment_->bell(self_.local_rank);
-  bell.PrepareToSleep(message.peer());
-  if (Step()) {
-    bell.Awake();
-    return;
-  }
-  bool any_local = false, any_remote = false;
-  std::vector<pollfd> polls{{.fd = self_.ended_fd, .events = POLLIN, .revents = 0}};
-  TimePoint wake = deadline;
-  for (const Peer* peer : active_) {
-    (peer->is_local ? any_local : any_remote) = true;
-    if (peer->tcp == nullptr) continue;
-    peer->tcp->AddPolls(!peer->sends.pending.empty(), !peer->receives.pending.empty(), polls);
-    if (peer->watch != nullptr) polls.push_back(peer->watch->polled());
-  }
-  if (NeedsConnection()) wake = std::min(wake, door_->listener.AddPolls(polls));
-  lock.unlock();
-  if (!any_remote) {
-    bell.Sleep(wake);
-  } else {
-    const Duration most = any_local ? kMixedSleep : kRemoteSleep;
-    const Duration left = std::clamp<Duration>(wake - Clock::now(), Duration::zero(), most);
-    const timespec timeout = {.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(left).count()};
-    ppoll(polls.data(), polls.size(), &timeout, nullptr);
-  }
-  lock.lock();
-  bell.Awake();
-  for (const Peer* peer : active_) {
-    if (peer->tcp != nullptr) peer->tcp->CheckSilence();
-  }
-}
-
-// Names the ranks that do not answer, or else the rank that is not waiting: the peer, or a rank of this node for which
-// the peer waits, and so on.
-void PointToPoint::GiveUp(const Message& message) {
-  const std::vector<int> silent =
-      RanksThatDoNotAnswer(topology_, self_.node, self_.local_rank, *segment_, monitor_);
-  const RankRange local = topology_.nodes[self_.node];
-  int awaited = message.peer();
-  for (int i = 0; i < local.size() && awaited >= local.lo && awaited < local.hi; ++i) {
-    const int next = segment_->bell(awaited - local.lo).AwaitedRank();
-    if (next == Bell::kNone) break;
-    awaited = next == self_.rank ? message.peer() : next;
-    if (next == self_.rank) break;
-  }
-  monitor_->SetDead(DeadlineExceededError(
-      StrCat("rank ", NameOf(self_.rank), " of round ", self_.round, " gave up operation ",
-             message.transfer().call.index, " (", Name(message), "), waiting for rank ",
-             silent.empty() ? StrCat(NameOf(awaited)) : StrJoin(silent, ", "))));
-}
-
-// The helper thread: steps while messages are pending and no caller waits.
-void PointToPoint::Help() {
-  std::unique_lock<std::mutex> lock(mu_);
-  int idle_polls = 0;
-  while (!stopping_) {
-    const bool has_work = num_pending_ > 0 && !caller_waits_;
-    idle_polls = has_work ? 0 : idle_polls + 1;
-    if (idle_polls > kIdlePolls) {
-      helper_sleeps_ = true;
-      changed_.wait(lock, [this] { return stopping_ || (num_pending_ > 0 && !caller_waits_); });
-      helper_sleeps_ = false;
-      idle_polls = 0;
-      continue;
-    }
-    for (int i = 0; has_work && i < kMaxHelperSteps && Step(); ++i) {
-    }
-    lock.unlock();
-    std::this_thread::sleep_for(kPoll);
-    lock.lock();
-  }
 }
 
 }  // namespace ddprun

@@ -7,12 +7,15 @@
 
 #include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +29,7 @@
 #include "worker_sdk/comm/host/handshake.h"
 #include "worker_sdk/comm/host/monitor.h"
 #include "worker_sdk/comm/host/segment.h"
+#include "worker_sdk/comm/host/staged_message.h"
 #include "worker_sdk/comm/host/tcp_channel.h"
 #include "worker_sdk/comm/host/topology.h"
 
@@ -72,6 +76,8 @@ class PointToPoint {
 
   // Starts a kSend or kReceive of `data`; call.root is the peer. A send only reads `data`.
   std::shared_ptr<internal::Operation> Start(const Call& call, char* data);
+  // Likewise, of a payload that is not in memory of the host.
+  std::shared_ptr<StagedMessage> StartStaged(const Call& call);
   // True if no message is pending.
   bool IsIdle() const;
   // Fails all pending and later messages with `why`, unless messages have ended already.
@@ -91,6 +97,7 @@ class PointToPoint {
   struct Queue {
     std::deque<std::shared_ptr<Message>> pending;
     uint64_t num_started = 0;
+    bool is_starved() const;  // the first message waits for SetReady
   };
   struct Peer {
     int rank = 0;
@@ -112,6 +119,12 @@ class PointToPoint {
     UniqueFd fd;
     Greeting greeting;
   };
+
+  std::shared_ptr<Message> StartMessage(const Call& call, char* data, bool is_staged);
+  // What StagedMessage does.
+  void SetReady(Message& message, std::span<char> window, size_t num_ready);
+  size_t NumMoved(const Message& message) const;
+  void EndFor(const Message& message);
 
   // The number of a rank of the group in messages.
   [[nodiscard]] int NameOf(int rank) const { return topology_.WorldRank(rank); }

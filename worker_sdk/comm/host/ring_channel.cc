@@ -1,6 +1,7 @@
 #include "worker_sdk/comm/host/ring_channel.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "ddprun/status.h"
@@ -27,7 +28,7 @@ PairRing* RingChannel::Open(End& end) {
 
 Moved RingChannel::Send(Transfer& t) {
   PairRing* const ring = Open(out_);
-  if (ring == nullptr) return Moved::kNone;
+  if (ring == nullptr || (t.begun && t.is_starved())) return Moved::kNone;
   size_t room = ring->Room(std::min(sizeof(t.call) + t.num_left(), kPiece));
   if (!t.begun) {
     if (room < sizeof(t.call)) return Moved::kNone;
@@ -37,8 +38,9 @@ Moved RingChannel::Send(Transfer& t) {
   } else if (room == 0) {
     return Moved::kNone;
   }
-  const size_t n = std::min({room, t.num_left(), kPiece});
-  ring->Put(t.data + t.num_moved, n);
+  const std::span<char> next = t.next();
+  const size_t n = std::min({room, next.size(), kPiece});
+  ring->Put(next.data(), n);
   t.num_moved += n;
   const bool all = t.num_left() == 0;
   if (all) ring->EndMessage();
@@ -49,7 +51,7 @@ Moved RingChannel::Send(Transfer& t) {
 
 Moved RingChannel::Receive(Transfer& t) {
   PairRing* const ring = Open(in_);
-  if (ring == nullptr) return Moved::kNone;
+  if (ring == nullptr || (t.begun && t.is_starved())) return Moved::kNone;
   size_t available = ring->Available();
   if (available == 0) return Moved::kNone;
   if (!t.begun) {
@@ -62,8 +64,9 @@ Moved RingChannel::Receive(Transfer& t) {
     }
     t.begun = true;
   }
-  const size_t n = std::min({available, t.num_left(), kPiece});
-  ring->Take(t.data + t.num_moved, n);
+  const std::span<char> next = t.next();
+  const size_t n = std::min({available, next.size(), kPiece});
+  ring->Take(next.data(), n);
   t.num_moved += n;
   const bool all = t.num_left() == 0;
   if (all) ring->EndMessage();

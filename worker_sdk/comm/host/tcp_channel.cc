@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "ddprun/status.h"
@@ -81,8 +82,10 @@ Moved TcpChannel::Send(Transfer& t) {
     out_moved_ = 0;
     t.begun = true;
   }
+  if (out_moved_ == sizeof(out_) && t.is_starved()) return Moved::kNone;
+  const std::span<char> next = t.next();
   iovec parts[] = {{reinterpret_cast<char*>(&out_) + out_moved_, sizeof(out_) - out_moved_},
-                   {t.data + t.num_moved, std::min(t.num_left(), kPiece)}};
+                   {next.data(), std::min(next.size(), kPiece)}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
@@ -102,8 +105,10 @@ Moved TcpChannel::Receive(Transfer& t) {
     t.begun = true;
   }
   // If the frame is another one than expected, the error leaves the contents of the output undefined anyway.
+  if (in_moved_ == sizeof(in_) && t.is_starved()) return Moved::kNone;
+  const std::span<char> next = t.next();
   iovec parts[] = {{reinterpret_cast<char*>(&in_) + in_moved_, sizeof(in_) - in_moved_},
-                   {t.data + t.num_moved, std::min(t.num_left(), kPiece)}};
+                   {next.data(), std::min(next.size(), kPiece)}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
