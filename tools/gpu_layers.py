@@ -51,6 +51,7 @@ ON_DEVICE = [
     ("the model", "//examples/train/gpu:gpu_gpt_test"),
     ("connecting with a GPU", "//worker_sdk:context_gpu_test"),
     ("collectives through NCCL", "//worker_sdk/comm/nccl:nccl_group_test"),
+    ("messages of memory of GPUs", "//worker_sdk/comm/nccl:nccl_message_test"),
     ("optimizers", "//worker_sdk/optim:optimizer_gpu_test"),
     ("the data-parallel step", "//worker_sdk/ddp:data_parallel_gpu_test"),
 ]

@@ -90,8 +90,9 @@ class [[nodiscard]] DDPRUN_EXPORT Work {
   Status Wait(TimePoint deadline);
 
   // Work that is put into `stream` later starts after the operation, so that the host need not wait for it. Does not wait
-  // for the operation; may block until NCCL has queued it, at most for the communicator's timeout. If the operation fails
-  // later, work in `stream` starts when the operation no longer accesses the buffers. Call Wait, or check
+  // for the operation; may block until NCCL has queued it, or, for Send and Receive, until the rest of the message was put into a
+  // queue of the GPU: a Receive is then about to complete. Blocks at most for the communicator's timeout. If the operation
+  // fails later, work in `stream` starts when the operation no longer accesses the buffers. Call Wait, or check
   // Communicator::status, before the results are used outside the GPU.
   //   Errors: kInvalidArgument: the operation's memory is on the host, or `stream` is of another device. Others: as Wait.
   Status WaitOn(const Stream& stream);
@@ -146,9 +147,10 @@ struct OpOptions {
 //            once. The order of NCCL's sums is not the one above: results are bit-equal on all ranks, but their bits may
 //            differ between versions of NCCL, numbers of ranks, and from those of the host. NCCL's minimum and maximum may
 //            ignore NaNs, and its sums of 16 bits may be rounded after each addition. All tensors of an operation are in
-//            the memory of the same device. Send and Receive need memory of the host. Calls that differ among the ranks
-//            are detected when an operation has not completed for 20 ms, or, if operations of the program take longer, for
-//            up to 1 s. An operation that a rank which has left did not start fails when the deadline passes.
+//            the memory of the same device. Send and Receive pass through memory of the host, because NCCL would run them in
+//            the order of its other operations. Calls that differ among the ranks are detected when an operation has not
+//            completed for 20 ms, or, if operations of the program take longer, for up to 1 s. An operation that a rank which
+//            has left did not start fails when the deadline passes.
 //   Errors:  returned by Work::Wait. All operations fail on all ranks within one second after a peer dies,
 //            and within the silence limit plus one second after a node is cut off. A stopped or slow rank is
 //            detected only by a deadline. After an error the communicator is dead: pending and later
@@ -207,9 +209,15 @@ class DDPRUN_EXPORT Communicator {
   // Sends `in` to rank `to`, which receives it with Receive.
   //   Order:  the messages from one rank to another one match in the order in which they were started. They progress
   //           independently of all other messages, of those in the other direction, and of other operations. All ranks
-  //           may therefore start to send before they start to receive, and then wait.
+  //           may therefore start to send before they start to receive, and then wait. A message whose memory is on a GPU
+  //           keeps its place in that order while it waits for work in OpOptions::stream.
+  //   GPUs:   each rank chooses where its memory is: a Send of memory of a GPU may match a Receive of memory of the host.
+  //           NCCL does not carry messages, so they progress while its operations wait for other ranks.
   //   Shapes: the matching Receive has the same count and dtype.
   //   Result: a Send may complete before the matching Receive has started, but must not be relied on to do so.
+  //   Costs:  a communicator with a GPU and other ranks pins 1 MiB of memory of the host for each direction of a pair, at most
+  //           8 MiB, and 64 KiB for each other rank. Without that memory, messages of memory of a GPU fail on all ranks
+  //           with kResourceExhausted.
   //   Errors: after a rank has left, its messages whose Send had completed can still be received. Other messages to it or
   //           from it fail with kUnavailable. Messages between the remaining ranks are not affected.
   Work Send(ConstTensor in, int to, const OpOptions& options = {});

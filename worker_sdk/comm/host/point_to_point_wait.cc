@@ -47,7 +47,7 @@ void PointToPoint::Await(Message& message, TimePoint deadline) {
       deadline = TimePoint::max();  // the next Step fails the message
     } else if (moved) {
       last_moved = now;
-    } else if (*spins_ && now - last_moved < kSpin) {
+    } else if (*spins_ && !message.transfer().is_starved() && now - last_moved < kSpin) {
       CpuRelax();
     } else {
       Sleep(lock, message, deadline);

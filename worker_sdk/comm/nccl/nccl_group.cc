@@ -14,6 +14,7 @@
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/retire_gate.h"
 #include "worker_sdk/comm/nccl/agreement.h"
+#include "worker_sdk/comm/nccl/device_messages.h"
 #include "worker_sdk/comm/nccl/nccl_call.h"
 #include "worker_sdk/comm/nccl/nccl_communicator.h"
 #include "worker_sdk/comm/nccl/nccl_operation.h"
@@ -41,7 +42,8 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
       : host_(std::move(host)),
         context_(std::move(device.context)),
         nccl_(*device.nccl),
-        communicator_(std::in_place, context_, nccl_, std::move(stream)) {}
+        communicator_(std::in_place, context_, nccl_, std::move(stream)),
+        messages_(std::in_place, context_, host_.get()) {}
   ~NcclGroup() override;
 
   // Collective. Connects the ranks and starts the thread. Must be called once, before any other function.
@@ -78,6 +80,9 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   Status ShareId(ncclUniqueId* id, TimePoint deadline);
   StatusOr<std::shared_ptr<NcclOperation>> MakeOperation(const Call& call, const void* in, void* out,
                                                          const Stream& stream);
+  // Starts an operation of NCCL.
+  StatusOr<std::shared_ptr<internal::Operation>> StartOnNccl(Call call, const void* in, void* out,
+                                                             const Stream& stream);
   StatusOr<DeviceMemory> AllocateZeroed(int64_t num_bytes);
   void StopThread();
   // ", waiting for rank 3": the ranks that are stopped or cut off. Empty if there are none. Blocks at most 200 ms.
@@ -106,6 +111,7 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
   // Used by Connect, and then by the thread only.
   std::optional<NcclCommunicator> communicator_;  // nullopt after Retire
   Status device_error_;                           // the device is lost
+  std::optional<DeviceMessages> messages_;        // likewise
   NoteSchedule notes_;
   // The operations of the current view, in their order.
   std::vector<std::shared_ptr<NcclOperation>> looked_at_;
@@ -129,12 +135,16 @@ NcclGroup::~NcclGroup() {
     const std::lock_guard lock(shared_->mu);
     pending = !operations_.empty();
   }
-  if (pending) host_->Abort("its communicator was destroyed with operations pending");
+  if (pending || !messages_->IsIdle()) host_->Abort("its communicator was destroyed with operations pending");
+  messages_->Stop();
   StopThread();
 }
 
 void NcclGroup::Retire() {
   gate_.Close();
+  messages_->Stop();
+  messages_->AwaitCopies();
+  messages_.reset();
   StopThread();
   communicator_->AwaitEnd();
   communicator_.reset();
@@ -193,9 +203,6 @@ Status NcclGroup::Connect(TimePoint deadline) {
 StatusOr<std::shared_ptr<NcclOperation>> NcclGroup::MakeOperation(const Call& call, const void* in, void* out,
                                                                   const Stream& stream) {
   const auto handle = static_cast<CUstream>(stream.handle);
-  if (call.kind == OpKind::kSend || call.kind == OpKind::kReceive) {
-    return InvalidArgumentError("messages between GPUs are not supported: use memory of the host");
-  }
   DDPRUN_RETURN_IF_ERROR(context_->CheckStream(handle));
   DDPRUN_ASSIGN_OR_RETURN(CudaEvent before, CudaEvent::Create(context_));
   DDPRUN_ASSIGN_OR_RETURN(CudaEvent after, CudaEvent::Create(context_));
@@ -208,20 +215,24 @@ std::shared_ptr<internal::Operation> NcclGroup::StartOnDevice(const Call& call, 
                                                               const Stream& stream) {
   const RetireGate::Use use(gate_);
   if (const Status ended = status(); !ended.ok()) return std::make_shared<FailedNcclOperation>(ended);
-  Call numbered = call;
+  const bool is_message = call.kind == OpKind::kSend || call.kind == OpKind::kReceive;
+  auto operation = is_message ? messages_->Start(call, in, out, static_cast<CUstream>(stream.handle))
+                              : StartOnNccl(call, in, out, stream);
+  return operation.ok() ? *operation : Refuse(call, WithContext(operation.status(), NameOf(call.kind)));
+}
+
+StatusOr<std::shared_ptr<internal::Operation>> NcclGroup::StartOnNccl(Call call, const void* in, void* out,
+                                                                      const Stream& stream) {
   {
     const std::lock_guard lock(shared_->mu);
-    numbered.index = num_started_++;
+    call.index = num_started_++;
   }
-  auto operation = MakeOperation(numbered, in, out, stream);
-  if (!operation.ok()) {
-    return Refuse(call, WithContext(operation.status(), NameOf(call.kind)));
-  }
-  host_->NoteCall(numbered);
+  DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<NcclOperation> operation, MakeOperation(call, in, out, stream));
+  host_->NoteCall(call);
   const std::lock_guard lock(shared_->mu);
-  operations_.push_back(*operation);
+  operations_.push_back(operation);
   shared_->changed.notify_all();
-  return *std::move(operation);
+  return std::shared_ptr<internal::Operation>(std::move(operation));
 }
 
 StatusOr<DeviceMemory> NcclGroup::AllocateZeroed(int64_t num_bytes) {

@@ -168,16 +168,6 @@ TEST(NcclGroupFaultTest, ARankWithoutAGpuFailsAllRanks) {
       FailedPreconditionError("no libcuda.so.1"));
 }
 
-TEST(NcclGroupFaultTest, RefusesMessagesAndStreamsOfNoGpu) {
-  WithGpuRanks({2}, [](GpuRank& gpu) {
-    const Tensor tensor = gpu.Put<float>({1});
-    const Status status = gpu.comm.Send(tensor, 1 - gpu.comm.rank(), gpu.on()).Wait();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(),
-                HasSubstr("send: messages between GPUs are not supported: use memory of the host"));
-  });
-}
-
 TEST(NcclGroupFaultTest, NamesTheGpuThatDoesNotExist) {
   EXPECT_THAT(OpenNcclDevice({DeviceType::kCuda, 9}, 0).status().message(),
               HasSubstr("there is no GPU 9: this process sees "));

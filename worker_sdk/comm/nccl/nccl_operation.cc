@@ -45,7 +45,7 @@ Status NcclOperation::Wait(TimePoint deadline) {
   } else if (!shared_->changed.wait_until(lock, limit, finished)) {
     return InternalError(StrCat(
         Describe(call),
-        ": NCCL has not ended it 30 s after its deadline; it may still access its memory: exit the process"));
+        " has not ended 30 s after its deadline; the GPU may still access its memory: exit the process"));
   }
   return *result_;
 }
@@ -70,7 +70,8 @@ Status NcclOperation::WaitOn(const Stream& stream) {
     };
     const TimePoint limit = DeadlineAfter(timeout() + kEndLimit);
     if (!shared_->changed.wait_until(lock, limit, decided)) {
-      return InternalError(StrCat(Describe(call), ": NCCL has not queued it: exit the process"));
+      return InternalError(
+          StrCat(Describe(call), " was not queued on the GPU 30 s after its deadline: exit the process"));
     }
     if (result_) return *result_;  // also OK: the work is complete
     events = events_;

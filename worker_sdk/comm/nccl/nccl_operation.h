@@ -1,4 +1,4 @@
-// An operation of a group that uses NCCL.
+// An operation of a group that uses NCCL: one of NCCL, or a message.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +31,7 @@ struct NcclEvents {
 
 //   Threads: one caller for the functions of Operation; the group's thread for the others. The members are guarded by
 //            NcclShared::mu, unless stated otherwise.
-class NcclOperation final : public internal::Operation {
+class NcclOperation : public internal::Operation {
  public:
   // `events.before` was recorded in the caller's stream.
   NcclOperation(std::shared_ptr<NcclShared> shared, const internal::Call& call, const void* in, void* out,
@@ -52,7 +52,12 @@ class NcclOperation final : public internal::Operation {
   const void* const in;
   void* const out;
 
-  OperationView view;  // guarded by NcclShared::mu; `happened` only by the group's thread
+  // Guarded by NcclShared::mu; `happened` only by the group's thread. Of a message, only the state, which is kQueued or kInFlight,
+  // and the deadline are used.
+  OperationView view;
+
+ protected:
+  [[nodiscard]] const Device& device() const { return device_; }
 
  private:
   void LimitTo(TimePoint deadline);

@@ -7,6 +7,7 @@
 
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/nccl/testing/message_contract.h"
 
 namespace ddprun {
 namespace {
@@ -131,6 +132,11 @@ constexpr GpuContractCase kCases[] = {
     {"AllocatesZeroedMemory", AllocatesZeroedMemory},
     {"OperationsWithoutElementsComplete", OperationsWithoutElementsComplete},
     {"PartsHaveOperationsOfTheirOwn", PartsHaveOperationsOfTheirOwn},
+    {"RanksOfARingSendFirst", RanksOfARingSendFirst},
+    {"LargeMessagesOfAllPairsAreInFlightTogether", LargeMessagesOfAllPairsAreInFlightTogether},
+    {"MessagesOfBothKindsMatchInTheirOrder", MessagesOfBothKindsMatchInTheirOrder},
+    {"StreamsWaitForMessages", StreamsWaitForMessages},
+    {"PartsHaveMessagesOfTheirOwn", PartsHaveMessagesOfTheirOwn},
 };
 
 }  // namespace
