@@ -230,6 +230,7 @@ bool PointToPoint::StepQueue(Peer& peer, Queue& queue, bool send) {
   Moved moved = Moved::kNone;
   if (!send) moved = peer.channel->Receive(message.transfer());
   if (send && !left) moved = peer.channel->Send(message.transfer());
+  message.PublishMoved();
   switch (moved) {
     case Moved::kSome:
       return true;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -123,7 +124,6 @@ class PointToPoint {
   std::shared_ptr<Message> StartMessage(const Call& call, char* data, bool is_staged);
   // What StagedMessage does.
   void SetReady(Message& message, std::span<char> window, size_t num_ready);
-  size_t NumMoved(const Message& message) const;
   void EndFor(const Message& message);
 
   // The number of a rank of the group in messages.
@@ -155,6 +155,8 @@ class PointToPoint {
 
   // What Message::Wait does.
   void Await(Message& message, TimePoint deadline);
+  // Lets the threads in SetReady have the lock.
+  void YieldTo(std::unique_lock<std::mutex>& lock);
   // Sleeps until something may have happened, at most until `deadline`. Releases the lock meanwhile.
   void Sleep(std::unique_lock<std::mutex>& lock, const Message& message, TimePoint deadline);
   void GiveUp(const Message& message);
@@ -166,9 +168,10 @@ class PointToPoint {
   Monitor* const monitor_;
   const std::function<void(const Status&)> ended_;
 
-  mutable std::mutex mu_;            // guards all members below
-  std::condition_variable changed_;  // wakes the helper
-  std::condition_variable left_;     // caller_waits_ is false
+  std::atomic<int> num_in_set_ready_{0};  // threads
+  mutable std::mutex mu_;                 // guards all members below
+  std::condition_variable changed_;       // wakes the helper
+  std::condition_variable left_;          // caller_waits_ is false
   std::optional<Door> door_;
   std::vector<Address> addresses_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: no message yet

@@ -1,6 +1,7 @@
 // A message of PointToPoint, of either kind.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,7 +13,7 @@
 
 namespace ddprun {
 
-//   Threads: PointToPoint::mu_ guards what is not constant, except the result.
+//   Threads: PointToPoint::mu_ guards what is not constant, except the result and num_moved().
 class PointToPoint::Message final : public StagedMessage {
  public:
   // `data`: null for a staged message.
@@ -27,6 +28,8 @@ class PointToPoint::Message final : public StagedMessage {
 
   Transfer& transfer() { return transfer_; }
   const Transfer& transfer() const { return transfer_; }
+  // What num_moved() returns, which does not wait for a caller that moves data.
+  void PublishMoved() { num_moved_.store(transfer_.num_moved); }
   bool is_send() const { return is_send_; }
   int peer() const { return peer_; }
 
@@ -46,7 +49,7 @@ class PointToPoint::Message final : public StagedMessage {
   void SetReady(std::span<char> window, size_t num_ready) override {
     owner_->SetReady(*this, window, num_ready);
   }
-  size_t num_moved() const override { return owner_->NumMoved(*this); }
+  size_t num_moved() const override { return num_moved_.load(); }
   void GiveUp() override { owner_->EndFor(*this); }
   std::string name() const override { return owner_->Name(*this); }
 
@@ -55,6 +58,7 @@ class PointToPoint::Message final : public StagedMessage {
   const bool is_send_;
   const int peer_;
   Transfer transfer_;
+  std::atomic<size_t> num_moved_{0};
   Status result_;  // written before finished_ is set, read after
   Event finished_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "worker_sdk/comm/host/futex.h"
@@ -39,6 +40,7 @@ void PointToPoint::Await(Message& message, TimePoint deadline) {
   if (!spins_) spins_ = segment_->RanksHaveOwnProcessors();
   TimePoint last_moved = Clock::now();
   while (!message.finished()) {
+    if (num_in_set_ready_.load() > 0) YieldTo(lock);
     const bool moved = Step();
     if (message.finished()) break;
     const TimePoint now = Clock::now();
@@ -57,6 +59,13 @@ void PointToPoint::Await(Message& message, TimePoint deadline) {
   caller_waits_ = false;
   left_.notify_one();
   if (num_pending_ > 0 && helper_sleeps_) changed_.notify_one();
+}
+
+// A mutex is not fair: without this, a caller that moves data would keep it until the window is used up.
+void PointToPoint::YieldTo(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  while (num_in_set_ready_.load() > 0) std::this_thread::yield();
+  lock.lock();
 }
 
 void PointToPoint::Sleep(std::unique_lock<std::mutex>& lock, const Message& message, TimePoint deadline) {
@@ -119,16 +128,13 @@ void PointToPoint::GiveUp(const Message& message) {
 }
 
 void PointToPoint::SetReady(Message& message, std::span<char> window, size_t num_ready) {
+  ++num_in_set_ready_;
   const std::lock_guard<std::mutex> lock(mu_);
+  --num_in_set_ready_;
   if (message.finished()) return;
   message.transfer().window = window;
   message.transfer().num_ready = num_ready;
   segment_->bell(self_.local_rank).RingLoudly();  // the caller may sleep
-}
-
-size_t PointToPoint::NumMoved(const Message& message) const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return message.transfer().num_moved;
 }
 
 void PointToPoint::EndFor(const Message& message) {
