@@ -87,6 +87,12 @@ GpuFault Draw(int64_t seed, int world) {
                            : fault.moment == "init" ? kInitWindow * 3 / 4
                            : early                  ? milliseconds(1)
                                                     : milliseconds(5);
+  const bool any_operation = fault.moment == "operation" && (fault.kind == "kill" || fault.kind == "stop" ||
+                                                             fault.kind == "exit" || fault.kind == "lost");
+  if (any_operation && seed % 2 == 0) {
+    fault.operation = kGpuMessages;
+    fault.num_elems *= 20;
+  }
   fault.delay_ns = random() % std::chrono::nanoseconds(longest).count();
   return fault;
 }

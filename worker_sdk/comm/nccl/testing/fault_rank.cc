@@ -72,6 +72,7 @@ class FaultRank {
   Status Setup();
   Status RunOperations();
   Status RunOperation();
+  Status RunMessages(const OpOptions& on);
   Work Start(const OpOptions& on);
   Status AbortIt();
   void Enter(int64_t number);
@@ -153,11 +154,23 @@ Work FaultRank::Start(const OpOptions& on) {
 // A stream waits for the first one, the host for both.
 Status FaultRank::RunOperation() {
   const OpOptions on{.stream = {comm_.device(), stream_->get()}};
+  if (fault_.operation == kGpuMessages) return RunMessages(on);
   Work first = Start(on);
   Status status = first.WaitOn(on.stream);
   Work second = Start(on);
   status.Update(first.Wait());
   status.Update(second.Wait());
+  return status;
+}
+
+Status FaultRank::RunMessages(const OpOptions& on) {
+  const int next = (rank_ + 1) % size_, previous = (rank_ + size_ - 1) % size_;
+  Work sent = comm_.Send(in_.tensor(), next, on);
+  Work received = comm_.Receive(out_.tensor(), previous, on);
+  Status status = received.WaitOn(on.stream);
+  status.Update(sent.Wait());
+  status.Update(received.Wait());
+  status.Update(comm_.Barrier().Wait());
   return status;
 }
 

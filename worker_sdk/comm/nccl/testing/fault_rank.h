@@ -20,7 +20,7 @@ struct GpuFault {
   // aborts that operation, because the rank after the victim has called Abort.
   std::string moment;
   int victim = 0;
-  std::string operation;  // "all-reduce", ...: see kGpuOperations
+  std::string operation;  // "all-reduce", ...: see kGpuOperations; or kGpuMessages
   int64_t num_elems = 1;
   int64_t number = 1;  // 1, 2, ...
   int64_t delay_ns =
@@ -36,6 +36,8 @@ struct GpuFault {
 
 inline constexpr const char* kGpuOperations[] = {"all-reduce", "reduce",     "reduce-scatter",
                                                  "all-gather", "all-to-all", "broadcast"};
+// Each rank sends to the next one, and receives from the one before it.
+inline constexpr char kGpuMessages[] = "messages";
 inline constexpr char kReasonOfAbort[] = "the test ends the operation";
 
 // The time limits that end a fault which nothing else ends: of operations, and of the initialization.
