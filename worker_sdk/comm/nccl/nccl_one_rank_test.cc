@@ -47,7 +47,7 @@ void MeetInStore(const RankProcess& self, FakeFileStore& store) {
   for (int r = 0; r < self.options.world_size; ++r) (void)store.Get(StrCat("here/", r), seconds(60));
 }
 
-// Connects, and all-reduces memory of the communicator. Arguments: the odd rank's settings of the stand-in, or kStop, or kSlow.
+// Connects, all-reduces memory of the communicator, and sends it to the next rank. Arguments: the odd rank's settings of the stand-in, or kStop, or kSlow.
 Status RunRank(RankProcess& self, FakeFileStore& store) {
   NcclLibrary library;
   MeetInStore(self, store);
@@ -84,6 +84,12 @@ Status RunRank(RankProcess& self, FakeFileStore& store) {
     status.Update(comm.AllReduce(buffer.tensor(), ReduceOp::kSum, on).Wait());
     if (i == 0 && waits) DDPRUN_RETURN_IF_ERROR(store.Set(StrCat("first/", comm.rank()), ""));
   }
+  const int next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + comm.size() - 1) % comm.size();
+  const Tensor all = buffer.tensor(), half = {all.data, 50, all.dtype, all.device};
+  const Tensor other = {static_cast<float*>(all.data) + 50, 50, all.dtype, all.device};
+  Work sent = comm.Send(half, next, on), received = comm.Receive(other, previous, on);
+  status.Update(sent.Wait());
+  status.Update(received.Wait());
   if (!device->context->lost()) DDPRUN_RETURN_IF_ERROR(stream.Await(DeadlineAfter(seconds(20)), "the end"));
   return status;
 }
@@ -158,6 +164,11 @@ INSTANTIATE_TEST_SUITE_P(
               {"NO_MEMORY_AT=1"},
               "RESOURCE_EXHAUSTED: allocate: rank 1 of round 7: cuMemAlloc of 400 bytes on GPU 1: ",
               {"CUDA_ERROR_OUT_OF_MEMORY"}},
+        Fault{"NoPinnedMemory",
+              {"NO_PINNED_MEMORY=1"},
+              "RESOURCE_EXHAUSTED: rank 1 of round 7: ",
+              {": staging memory for messages: cuMemHostAlloc of ",
+               " bytes on GPU 1: CUDA_ERROR_OUT_OF_MEMORY"}},
         Fault{"DeviceIsTakenAway",
               {"LOST_AFTER=1", "LOST_ERROR=46"},
               "DATA_LOSS: allocate: rank 1 of round 7: ",

@@ -49,6 +49,7 @@ Settings Read() {
   s.lost_after = Number("LOST_AFTER", -1);
   s.lost_error = static_cast<int>(Number("LOST_ERROR", defaults.lost_error));
   s.no_memory_at = Number("NO_MEMORY_AT", -1);
+  s.no_pinned_memory = Number("NO_PINNED_MEMORY", 0) != 0;
   s.context_errors = Number("CONTEXT_ERRORS", 0) != 0;
   s.free_waits = Number("FREE_WAITS", 1) != 0;
   s.retain_error = static_cast<int>(Number("RETAIN_ERROR", 0));

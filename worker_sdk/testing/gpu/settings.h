@@ -19,6 +19,7 @@ struct Settings {
   int64_t lost_after = -1;                // the device of the operation with this number is lost; -1: none
   int lost_error = 700;                   // CUDA_ERROR_ILLEGAL_ADDRESS
   int64_t no_memory_at = -1;              // the allocation with this number fails; -1: none
+  bool no_pinned_memory = false;          // cuMemHostAlloc fails
   // A call without a context returns CUDA_ERROR_INVALID_CONTEXT, and does not abort.
   bool context_errors = false;
   bool free_waits = true;    // freeing memory waits for all work of the device

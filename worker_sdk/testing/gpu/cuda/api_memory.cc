@@ -84,6 +84,7 @@ CUresult cuMemHostAlloc(void** address, size_t size, unsigned int) {
   State& state = State::Get();
   if (const CUresult error = state.Enter(__func__)) return error;
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (TheSettings().no_pinned_memory) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   std::lock_guard lock(state.mutex());
