@@ -43,10 +43,10 @@ struct StagingView {
   Status device_error = {};  // of a copy or of the device
   bool device_lost = false;
   bool fabric_ended = false;
-  Status fabric_error = {};    // if the fabric has ended
-  TimePoint ended_since = {};  // likewise: when this was first seen
+  Status fabric_error = {};               // if the fabric has ended
+  TimePoint ended_since = {};             // likewise: when this was first seen
   TimePoint deadline = TimePoint::max();  // the earliest one of this message and of those behind it
-  bool gave_up = false;  // kGiveUp or kGiveUpStream was done
+  bool gave_up = false;                   // kGiveUp or kGiveUpStream was done
 };
 
 struct StagingAction {
