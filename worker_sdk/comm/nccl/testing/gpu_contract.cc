@@ -93,8 +93,11 @@ void AStreamWaitsForTheLastOperation(GpuRank& gpu) {
   const auto n = static_cast<float>(gpu.comm.size());
   for (int i = 0; i < 10; ++i) {
     const Tensor in = gpu.Put<float>({1}), out = gpu.Put<float>({0});
-    EXPECT_EQ(gpu.comm.AllReduce(in, out, ReduceOp::kSum, gpu.on()).WaitOn(gpu.stream()), OkStatus());
+    Work work = gpu.comm.AllReduce(in, out, ReduceOp::kSum, gpu.on());
+    EXPECT_EQ(work.WaitOn(gpu.stream()), OkStatus());
     EXPECT_EQ(gpu.Get(out), std::vector<float>{n}) << i;
+    // Otherwise it may be pending when the communicator is destroyed, which then aborts.
+    EXPECT_EQ(work.Wait(), OkStatus());
   }
 }
 
