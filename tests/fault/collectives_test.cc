@@ -45,9 +45,12 @@ class CollectivesTest : public testing::TestWithParam<Placement> {
     if (!why_not.empty()) GTEST_SKIP() << why_not;
     hosts_ = std::make_unique<Hosts>(num_nodes());
   }
-  void TearDown() override {
+  void TearDown() override { RemoveFiles(); }
+
+  // Ends the processes of the last Start, and removes what they have left in the store.
+  void RemoveFiles() {
     processes_.clear();
-    std::filesystem::remove_all(dir_);
+    if (!dir_.empty()) std::filesystem::remove_all(dir_);
   }
 
   int num_nodes() const { return static_cast<int>(GetParam().ranks_of_node.size()); }
@@ -64,7 +67,7 @@ class CollectivesTest : public testing::TestWithParam<Placement> {
 
   // Starts all ranks with this scenario.
   void Start(const std::vector<std::string>& args) {
-    processes_.clear();
+    RemoveFiles();
     dir_ = testing::TempDir() + "/ranks.XXXXXX";
     ASSERT_NE(mkdtemp(dir_.data()), nullptr);
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
@@ -92,8 +95,6 @@ class CollectivesTest : public testing::TestWithParam<Placement> {
     SCOPED_TRACE(StrJoin(args, " "));
     Start(args);
     for (int r = 0; r < world(); ++r) ExpectEnd(r, 0);
-    processes_.clear();
-    std::filesystem::remove_all(dir_);
   }
 
   std::string OutcomeOf(int rank) {

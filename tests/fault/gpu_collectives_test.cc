@@ -49,7 +49,10 @@ class GpuCollectivesTest : public testing::TestWithParam<std::vector<int> > {
     if (!why_not.empty()) GTEST_SKIP() << why_not;
     hosts_ = std::make_unique<Hosts>(static_cast<int>(GetParam().size()));
   }
-  void TearDown() override {
+  void TearDown() override { RemoveFiles(); }
+
+  // Ends the processes of the last Start, and removes what they have left in the store.
+  void RemoveFiles() {
     processes_.clear();
     if (!dir_.empty()) std::filesystem::remove_all(dir_);
   }
@@ -66,15 +69,16 @@ class GpuCollectivesTest : public testing::TestWithParam<std::vector<int> > {
 
   // Starts all ranks with these RankProcess::args.
   void Start(const std::vector<std::string>& args) {
-    processes_.clear();
+    RemoveFiles();
     dir_ = testing::TempDir() + "/ranks.XXXXXX";
     ASSERT_NE(mkdtemp(dir_.data()), nullptr);
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string runfiles = StrCat(std::filesystem::current_path().string(), "/worker_sdk/testing/gpu");
     for (int node = 0, rank = 0; node < static_cast<int>(GetParam().size()); ++node) {
       for (int i = 0; i < GetParam()[node]; ++i, ++rank) {
         Environment variables = RankProcess::Variables(GetParam(), rank, dir_, args, hosts().address(node));
-        for (const char* name : {"LD_LIBRARY_PATH", "DDPRUN_STAND_IN_DEVICES"})
-          variables.emplace_back(name, std::getenv(name));
+        variables.emplace_back("DDPRUN_STAND_IN_DEVICES", "8");
+        variables.emplace_back("LD_LIBRARY_PATH", StrCat(runfiles, "/cuda:", runfiles, "/nccl"));
         processes_.push_back(hosts().Start(node, {self}, variables));
       }
     }
