@@ -138,6 +138,7 @@ def run_case(path, case, environment):
 
 def run_gtest(tally, bin_dir, name, label, environment):
     """Each case has a process of its own: after some errors, a process cannot use the GPU any more."""
+    start = time.monotonic()
     path = f"{bin_dir}/{label[2:].replace(':', '/')}"
     code, listed = run([path, "--gtest_list_tests"], environment)
     suite, cases = "", []
@@ -159,6 +160,7 @@ def run_gtest(tally, bin_dir, name, label, environment):
                 tally.skip(what, skipped.get("message", "").strip().split("\n")[-1])
             else:
                 tally.passed += 1
+    print(f"{name}: {len(cases)} cases in {time.monotonic() - start:.0f} s", flush=True)
     return None
 
 
