@@ -21,6 +21,7 @@ TEST(TextTest, InSecondsRoundsDown) {
 
 TEST(TextTest, InBytesUsesTheLargestUnit) {
   EXPECT_EQ(InBytes(0), "0 bytes");
+  EXPECT_EQ(InBytes(1), "1 byte");
   EXPECT_EQ(InBytes(1023), "1023 bytes");
   EXPECT_EQ(InBytes(1024), "1.0 KiB");
   EXPECT_EQ(InBytes(20 << 20), "20.0 MiB");

@@ -10,6 +10,7 @@
 #include "base/exit_info.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/config/driver_call.h"
 #include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
@@ -145,10 +146,12 @@ std::string CommandOf(const LaunchConfig& config, const DryRunFacts& facts, cons
 
 }  // namespace
 
-absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config) {
+absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config,
+                                              const std::function<void(absl::string_view)>& say) {
   DryRunFacts facts{.launcher_env = BaseEnvironment(LaunchConfig()), .base = BaseEnvironment(config)};
   RETURN_IF_ERROR(CheckVirtualDevices(facts.base, config));
-  ASSIGN_OR_RETURN(facts.cpus, WorkerCpus(config, facts.base));
+  ASSIGN_OR_RETURN(facts.cpus, AskDriver<std::vector<std::set<int>>>(
+                                   [config, base = facts.base] { return WorkerCpus(config, base); }, say));
   facts.hosts = IsThisMachineAtOnce(config.endpoint.host);
   if (config.log_dir.empty()) facts.temporary_dir = TemporaryDirectory().value_or("");
   if (config.watchdog_fifo == "") {

@@ -1,12 +1,14 @@
 // --dry-run: prints the commands that a launch would start on this node, with their environment.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/worker_env.h"
 #include "launcher/config/launch_config.h"
 
@@ -24,7 +26,9 @@ struct DryRunFacts {
 
 // Resolves no names, opens no ports and creates no files.
 //   Errors: those with which a launch fails if GPUs, CPUs or a temporary directory are not available.
-absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config);
+//   say: receives a line if NVIDIA's driver is slow.
+absl::StatusOr<DryRunFacts> GatherDryRunFacts(const LaunchConfig& config,
+                                              const std::function<void(absl::string_view)>& say);
 
 // Returns a text for people that is also a valid shell script: comments that describe the job, then one
 // command for each worker of this node, with the worker's arguments, its CPUs, and the variables that differ

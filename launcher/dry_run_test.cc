@@ -182,7 +182,7 @@ TEST(DryRunFactsTest, DescribeThisMachine) {
   config.num_local_workers = 2;
   config.program_env = {{"ADDED", "1"}};
   config.endpoint.host = "localhost";
-  const auto facts = GatherDryRunFacts(config);
+  const auto facts = GatherDryRunFacts(config, [](absl::string_view) {});
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_EQ(facts->base.size(), facts->launcher_env.size() + 1);
   EXPECT_EQ(facts->hosts, true);
@@ -194,7 +194,7 @@ TEST(DryRunFactsTest, FailWhereALaunchWouldFail) {
   config.num_local_workers = 2;
   config.virtual_local_rank = true;
   config.program_env = {{"CUDA_VISIBLE_DEVICES", "0"}};
-  EXPECT_THAT(std::string(GatherDryRunFacts(config).status().message()),
+  EXPECT_THAT(std::string(GatherDryRunFacts(config, [](absl::string_view) {}).status().message()),
               HasSubstr("CUDA_VISIBLE_DEVICES=0 is 1"));
 }
 

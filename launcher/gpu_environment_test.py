@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs each row of the table "One worker per GPU" in docs/worker_env.md, with a fake of NVIDIA's driver library."""
+"""Counts GPUs with a fake of NVIDIA's driver library.
+
+Runs each row of the table "One worker per GPU" in docs/worker_env.md, and commands whose driver does not respond.
+"""
 
 import os
 import pathlib
@@ -58,6 +61,20 @@ class GpuEnvironmentTest(unittest.TestCase):
         ]
         lines = [line.split("]:")[-1].strip() for line in done.stdout.splitlines()]
         self.assertEqual(sorted(lines), sorted(expected))
+
+    def test_a_signal_ends_the_wait_for_a_driver_that_hangs(self):
+        # With STRICT, the fake aborts if ddprun ends by exit() while it is in a call.
+        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": DRIVER, "FAKE_NVML_DEVICES": "1",
+                       "FAKE_NVML_HANG": "nvmlInit", "FAKE_NVML_STRICT": "1"}  # fmt: skip
+        for options in (["--nproc-per-node=gpu"], ["--numa-binding=node"], ["--numa-binding=node", "--dry-run"]):
+            with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
+                command = [DDPRUN, *options, "--no-python", "true"]
+                with subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True) as job:
+                    self.assertIn("NVIDIA's driver library has not answered within 5 s", job.stderr.readline())
+                    job.terminate()
+                    _, rest = job.communicate(timeout=SECONDS)
+                    self.assertIn("SIGTERM", rest)
+                    self.assertEqual(job.returncode, 1)
 
     def test_every_row(self):
         rows = read_rows()

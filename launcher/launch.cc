@@ -24,7 +24,6 @@
 #include "launcher/config/join_command.h"
 #include "launcher/coordinator_log.h"
 #include "launcher/dry_run.h"
-#include "launcher/gpu/gpu_watch.h"
 #include "launcher/held_signals.h"
 #include "launcher/hosting.h"
 #include "launcher/logs/log_directory.h"
@@ -394,7 +393,8 @@ class Launcher {
 };
 
 int DryRun(const LaunchConfig& config, const AgentLog& log) {
-  const absl::StatusOr<DryRunFacts> facts = GatherDryRunFacts(config);
+  const absl::StatusOr<DryRunFacts> facts =
+      GatherDryRunFacts(config, [&log](absl::string_view text) { log.Say(text); });
   if (!facts.ok()) {
     log.Say(facts.status().message());
     return ExitCodeOf(EndReason::kRejected, config.exit_codes);
@@ -407,12 +407,7 @@ int DryRun(const LaunchConfig& config, const AgentLog& log) {
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
   if (config.dry_run) return DryRun(config, log);
-  const int exit_code = Launcher(config, log, host, std::move(warden)).Run();
-  if (GpuWatch::CallsDriver()) {
-    std::fflush(nullptr);
-    _exit(exit_code);
-  }
-  return exit_code;
+  return Launcher(config, log, host, std::move(warden)).Run();
 }
 
 }  // namespace ddprun

@@ -16,6 +16,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "launcher/cli/completion.h"
 #include "launcher/cli/option_help.h"
+#include "launcher/config/driver_call.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/process_inputs.h"
 #include "launcher/ctl/ctl.h"
@@ -61,7 +62,8 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
   using namespace ddprun;
   const std::string host = ShortHostName();
   AgentLog log(host, Env("LOGLEVEL"));
-  const absl::StatusOr<Command> command = ParseCommand(args, InputsOfThisProcess());
+  const absl::StatusOr<Command> command =
+      ParseCommand(args, InputsOfThisProcess([&log](absl::string_view text) { log.Say(text); }));
   if (!command.ok()) {
     const bool usage = absl::IsInvalidArgument(command.status());
     if (usage) fputs(UsageLine().c_str(), stderr);
@@ -117,10 +119,15 @@ int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);
   // Silence Protobuf's log lines about invalid messages; the code that receives such messages handles them.
   google::protobuf::SetLogHandler(nullptr);
+  int exit_code = 1;
   try {
-    return Main(args, std::move(warden), most_files);
+    exit_code = Main(args, std::move(warden), most_files);
   } catch (const std::exception& error) {  // usually from Asio: out of file descriptors
     fprintf(stderr, "ddprun: error: %s\n", error.what());
-    return 1;
   }
+  if (ddprun::InDriverCall()) {
+    fflush(nullptr);
+    _exit(exit_code);
+  }
+  return exit_code;
 }

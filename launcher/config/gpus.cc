@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "launcher/config/driver_call.h"
 #include "launcher/config/nvml.h"
 
 namespace ddprun {
@@ -73,9 +74,13 @@ std::vector<std::string> VisibleGpus(const std::optional<std::string>& visible,
   return gpus;
 }
 
-absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible, bool narrowed) {
-  ASSIGN_OR_RETURN(const Nvml nvml, Nvml::Open());
-  ASSIGN_OR_RETURN(const std::vector<std::string> uuids, nvml.Uuids());
+absl::StatusOr<int> CountGpus(const std::optional<std::string>& visible, bool narrowed,
+                              const std::function<void(absl::string_view)>& say) {
+  const auto ask = []() -> absl::StatusOr<std::vector<std::string>> {
+    ASSIGN_OR_RETURN(const Nvml nvml, Nvml::Open());
+    return nvml.Uuids();
+  };
+  ASSIGN_OR_RETURN(const std::vector<std::string> uuids, AskDriver<std::vector<std::string>>(ask, say));
   const std::vector<std::string> gpus = VisibleGpus(visible, uuids);
   if (gpus.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("CUDA_VISIBLE_DEVICES=\"", *visible,

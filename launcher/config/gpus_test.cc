@@ -60,6 +60,10 @@ TEST(VisibleGpusTest, WithAnOldDriverUuidsAreAssumedToExist) {
   EXPECT_THAT(VisibleGpus("3,4", kUnknown), ElementsAre("3"));
 }
 
+absl::StatusOr<int> Count(const std::optional<std::string>& visible, bool narrowed) {
+  return CountGpus(visible, narrowed, [](absl::string_view) {});
+}
+
 class CountGpusTest : public testing::Test {
  protected:
   CountGpusTest() { Set("8", "0", "0"); }
@@ -69,7 +73,7 @@ class CountGpusTest : public testing::Test {
     setenv("FAKE_NVML_COUNT_ERROR", count_error, 1);
   }
   static void ExpectNone(const std::optional<std::string>& visible, const char* words) {
-    const auto gpus = CountGpus(visible, false);
+    const auto gpus = Count(visible, false);
     EXPECT_EQ(gpus.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(gpus.status().message()), HasSubstr(words));
   }
@@ -79,10 +83,10 @@ class CountGpusTest : public testing::Test {
 
 TEST_F(CountGpusTest, CountsAllGpusOrTheVisibleGpus) {
   for (const bool narrowed : {false, true}) {
-    EXPECT_EQ(*CountGpus(std::nullopt, narrowed), 8);
-    EXPECT_EQ(*CountGpus("2,5", narrowed), 2);
-    EXPECT_EQ(*CountGpus("GPU-2,GPU-5,GPU-9", narrowed), 2);
-    EXPECT_EQ(*CountGpus("MIG-1000,MIG-2000", narrowed), narrowed ? 2 : 1);
+    EXPECT_EQ(*Count(std::nullopt, narrowed), 8);
+    EXPECT_EQ(*Count("2,5", narrowed), 2);
+    EXPECT_EQ(*Count("GPU-2,GPU-5,GPU-9", narrowed), 2);
+    EXPECT_EQ(*Count("MIG-1000,MIG-2000", narrowed), narrowed ? 2 : 1);
   }
 }
 

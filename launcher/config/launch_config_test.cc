@@ -476,7 +476,7 @@ TEST(EndpointTest, RoundTrips) {
 }
 
 TEST(ProcessInputsTest, DescribeThisProcess) {
-  const ProcessInputs real = InputsOfThisProcess();
+  const ProcessInputs real = InputsOfThisProcess([](absl::string_view) {});
   EXPECT_GE(real.num_cpus, 1);
   EXPECT_EQ(real.cwd[0], '/');
   EXPECT_EQ(real.ddprun_dir[0], '/');

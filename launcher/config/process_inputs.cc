@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "base/time.h"
 #include "base/uuid.h"
@@ -22,7 +23,7 @@ absl::StatusOr<std::string> ReadConfiguration(const std::string& path) {
 
 }  // namespace
 
-ProcessInputs InputsOfThisProcess() {
+ProcessInputs InputsOfThisProcess(std::function<void(absl::string_view)> say) {
   ProcessInputs real;
   std::error_code ignored;
   real.cwd = std::filesystem::current_path(ignored).string();
@@ -37,7 +38,9 @@ ProcessInputs InputsOfThisProcess() {
   real.num_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0
                       ? CPU_COUNT(&cpus)
                       : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  real.count_gpus = CountGpus;
+  real.count_gpus = [say = std::move(say)](const std::optional<std::string>& visible, bool narrowed) {
+    return CountGpus(visible, narrowed, say);
+  };
   real.make_uuid = RandomUuid;
   return real;
 }

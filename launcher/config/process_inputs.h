@@ -22,6 +22,7 @@ struct ProcessInputs {
   std::function<std::string()> make_uuid;  // returns a random UUID, used as the id of a job without --rdzv-id
 };
 
-ProcessInputs InputsOfThisProcess();
+// `say` receives a line for users about what takes long.
+ProcessInputs InputsOfThisProcess(std::function<void(absl::string_view)> say);
 
 }  // namespace ddprun

@@ -43,17 +43,17 @@ bool Repeats(absl::string_view text, absl::string_view meaning) {
 std::string Process(const SeenXid& seen) {
   const Xid& xid = seen.xid;
   if (!seen.has_our_pids || !xid.pid) {
-    return xid.process.empty() ? "" : absl::StrCat(", for a process ", xid.process);
+    return xid.process.empty() ? "" : absl::StrCat(", for a process named ", xid.process);
   }
   return absl::StrCat(", for process ", *xid.pid,
                       xid.process.empty() ? "" : absl::StrCat(" (", xid.process, ")"),
-                      seen.worker ? "" : ", which is not known to be of a worker");
+                      seen.worker ? "" : ", which is not known to belong to a worker");
 }
 
 std::string When(const SeenXid& seen, const FailedWorker& worker) {
   const TimePoint at = seen.at;
   return absl::StrCat(seen.count > 1 ? absl::StrCat(" ", seen.count, " times, first") : "", " ",
-                      at <= worker.failed ? InLargestUnits(worker.failed - at) + " before"
+                      at <= worker.failed ? InLargestUnits(worker.failed - at) + " before the failure"
                                           : InLargestUnits(at - worker.failed) + " after");
 }
 

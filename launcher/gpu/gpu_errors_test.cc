@@ -46,17 +46,16 @@ constexpr char kFault[] = "NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, name=python
 constexpr char kEnded[] = "NVRM: Xid (PCI:0000:3b:00): 45, pid=1234, name=python, Ch 00000008";
 
 TEST(XidEvidenceTest, NamesTheGpuTheErrorTheTimeAndTheRemedy) {
-  EXPECT_THAT(
-      XidEvidence({Seen(9600, kBus)}, Worker()),
-      ElementsAre(
-          "GPU 0000:3b:00.0 reported Xid 79 (GPU has fallen off the bus) 400 ms before. Remedy: reboot "
-          "the host; if it recurs, check the GPU, its slot and its power supply"));
+  EXPECT_THAT(XidEvidence({Seen(9600, kBus)}, Worker()),
+              ElementsAre("GPU 0000:3b:00.0 reported Xid 79 (GPU has fallen off the bus) 400 ms before the "
+                          "failure. Remedy: reboot "
+                          "the host; if it recurs, check the GPU, its slot and its power supply"));
   EXPECT_THAT(
       XidEvidence({Seen(1500, kFault, 0)}, Worker()),
-      ElementsAre(
-          "GPU 0000:3b:00.0 reported Xid 31 (GPU memory page fault, an access to an invalid address) "
-          "8.5 s before, for process 1234 (python). Remedy: usually a bug of the program: run it with "
-          "compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1. The driver: Ch 00000008, MMU Fault"));
+      ElementsAre("GPU 0000:3b:00.0 reported Xid 31 (GPU memory page fault, an access to an invalid address) "
+                  "8.5 s before the failure, for process 1234 (python). Remedy: usually a bug of the "
+                  "program: run it with "
+                  "compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1. The driver: Ch 00000008, MMU Fault"));
 }
 
 TEST(XidEvidenceTest, ContainsTheDriversTextUnlessItOnlyRepeatsTheMeaning) {
@@ -83,20 +82,21 @@ TEST(XidEvidenceTest, OtherwiseItConcernsAllWorkersThatCanUseTheGpu) {
         ElementsAre(HasSubstr("GPU 0000:3b:00.0, one of the 2 that this worker can use, reported Xid 79")));
   }
   EXPECT_THAT(XidEvidence({Seen(9600, kFault)}, Worker()),
-              ElementsAre(HasSubstr("for process 1234 (python), which is not known to be of a worker")));
+              ElementsAre(HasSubstr("for process 1234 (python), which is not known to belong to a worker")));
 }
 
 TEST(XidEvidenceTest, PidsOfAnotherNamespaceAreNotShown) {
   SeenXid seen = Seen(9600, kFault);
   seen.has_our_pids = false;
   EXPECT_THAT(XidEvidence({seen}, Worker()),
-              ElementsAre(AllOf(HasSubstr("for a process python."), Not(HasSubstr("1234")))));
+              ElementsAre(AllOf(HasSubstr("for a process named python."), Not(HasSubstr("1234")))));
 }
 
 TEST(XidEvidenceTest, OnlyMessagesOfTheLifeOfTheWorkerCount) {
   EXPECT_THAT(XidEvidence({Seen(-1, kBus)}, Worker()), IsEmpty());
-  EXPECT_THAT(XidEvidence({Seen(0, kBus)}, Worker()), ElementsAre(HasSubstr(" 10.0 s before")));
-  EXPECT_THAT(XidEvidence({Seen(10'000, kBus)}, Worker()), ElementsAre(HasSubstr(" 0 ms before")));
+  EXPECT_THAT(XidEvidence({Seen(0, kBus)}, Worker()), ElementsAre(HasSubstr(" 10.0 s before the failure")));
+  EXPECT_THAT(XidEvidence({Seen(10'000, kBus)}, Worker()),
+              ElementsAre(HasSubstr(" 0 ms before the failure")));
   EXPECT_THAT(XidEvidence({Seen(10'300, kBus)}, Worker()), ElementsAre(HasSubstr(" 300 ms after")));
   EXPECT_THAT(XidEvidence({Seen(11'001, kBus)}, Worker()), IsEmpty());
 }
@@ -118,7 +118,7 @@ TEST(XidEvidenceTest, MessagesOfOneKindAreOneLine) {
   EXPECT_THAT(
       XidEvidence({Seen(9000, kFault, 0), Seen(9100, kBus), Seen(9200, kFault, 0), Seen(9300, kFault, 0)},
                   Worker()),
-      ElementsAre(HasSubstr("3 times, first 1.0 s before"), HasSubstr("Xid 79")));
+      ElementsAre(HasSubstr("3 times, first 1.0 s before the failure"), HasSubstr("Xid 79")));
 }
 
 TEST(XidEvidenceTest, ShowsAtMostFiveLines) {
@@ -128,7 +128,8 @@ TEST(XidEvidenceTest, ShowsAtMostFiveLines) {
   }
   const std::vector<std::string> lines = XidEvidence(seen, Worker());
   ASSERT_THAT(lines, SizeIs(5));
-  EXPECT_EQ(lines[0], "GPU 0000:3b:00.0 reported Xid 1000 9.0 s before. The driver: new in this driver");
+  EXPECT_EQ(lines[0],
+            "GPU 0000:3b:00.0 reported Xid 1000 9.0 s before the failure. The driver: new in this driver");
   EXPECT_EQ(lines[4], "the driver reported 16 more kinds of GPU errors: see dmesg");
 }
 
@@ -136,10 +137,10 @@ TEST(XidEvidenceTest, ASwitchConcernsAllWorkersWithGpus) {
   const SeenXid seen =
       Seen(9000, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 11001, Fatal, ingress invalid command");
   EXPECT_EQ(seen.xid.address, kSwitch);
-  EXPECT_THAT(
-      XidEvidence({seen}, Worker()),
-      ElementsAre("NVSwitch 0000:c1:00.0 reported SXid 11001 1.0 s before. Remedy: reset the GPUs and the "
-                  "switches, or reboot. The driver: Fatal, ingress invalid command"));
+  EXPECT_THAT(XidEvidence({seen}, Worker()),
+              ElementsAre("NVSwitch 0000:c1:00.0 reported SXid 11001 1.0 s before the failure. Remedy: reset "
+                          "the GPUs and the "
+                          "switches, or reboot. The driver: Fatal, ingress invalid command"));
   EXPECT_THAT(XidEvidence({seen}, Worker(0, {})), IsEmpty());
 }
 

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/agent/background_task.h"
+#include "launcher/config/driver_call.h"
 #include "launcher/process/process_tree.h"
 
 namespace ddprun {
@@ -16,24 +16,10 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// After this time the driver is not used for the rest of the job.
-constexpr Duration kDriverLimit = seconds(60);
 constexpr Duration kPause = milliseconds(50);
 constexpr size_t kMaxSeen = 1024;  // kinds of messages that are kept
 
-std::atomic<int> calls = 0;  // threads in the driver's library
-
-class Call {
- public:
-  Call() { ++calls; }
-  ~Call() { --calls; }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-};
-
 }  // namespace
-
-bool GpuWatch::CallsDriver() { return calls > 0; }
 
 struct GpuWatch::Driver {
   std::optional<Nvml> nvml;
@@ -64,10 +50,10 @@ void GpuWatch::Open() {
   driver_ = std::make_shared<Driver>();
   asking_ = true;
   ComputeInBackground<absl::StatusOr<std::vector<UsedGpu>>>(
-      io_, kDriverLimit,
+      io_, DriverLimits().total,
       [driver = driver_, visible = options_.visible, leftovers = options_.handed_out,
        root = getpid()]() -> absl::StatusOr<std::vector<UsedGpu>> {
-        const Call call;
+        const DriverCall call;
         absl::StatusOr<Nvml> nvml = Nvml::Open();
         if (!nvml.ok()) return nvml.status();
         driver->nvml = *std::move(nvml);
@@ -219,17 +205,21 @@ void GpuWatch::Failed() {
     read_again_ = true;
     return;
   }
+  read_end_ = Now() + kReadLimit;
+  ReadHealth();
+}
+
+void GpuWatch::ReadHealth() {
   ComputeInBackground<std::vector<GpuMemoryHealth>>(
-      io_, kReadLimit,
+      io_, std::max(Duration::zero(), read_end_ - Now()),
       [driver = driver_, gpus = gpus_] {
-        const Call call;
+        const DriverCall call;
         return ReadMemoryHealth(*driver->nvml, gpus);
       },
       [this](std::optional<std::vector<GpuMemoryHealth>> health) {
-        reading_ = false;
         if (health) {
           now_ = *std::move(health);
-          if (std::exchange(read_again_, false)) return Failed();
+          if (std::exchange(read_again_, false) && Now() + kReadLimit / 2 < read_end_) return ReadHealth();
         } else {
           stuck_ = true;
           log_.Say(
@@ -237,6 +227,7 @@ void GpuWatch::Failed() {
                            " ms: ECC errors of GPUs are not reported; check with nvidia-smi whether a GPU is "
                            "broken"));
         }
+        reading_ = false;
         read_();
       });
 }

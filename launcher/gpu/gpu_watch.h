@@ -70,10 +70,6 @@ class GpuWatch {
   // reading() is false.
   std::vector<std::string> Evidence(const Failure& failure);
 
-  // Whether a thread of any GpuWatch is in a call of the driver's library. Then the process must end with _exit: the
-  // library's destructors, which exit() runs, are not prepared for that.
-  static bool CallsDriver();
-
   static constexpr Duration kStartLimit = milliseconds(250);
   static constexpr Duration kReadLimit = milliseconds(500);
 
@@ -95,6 +91,8 @@ class GpuWatch {
   // Reads the log whenever the kernel adds to it, at most 20 times a second.
   void AwaitRecords();
   void ReadKernelLog();
+  // Reads the state of the GPUs' memory until read_end_.
+  void ReadHealth();
   std::optional<LocalRank> WorkerOf(pid_t pid) const;
   // Indices in gpus_ of the GPUs that the worker can use.
   std::vector<size_t> GpusOf(LocalRank local_rank) const;
@@ -114,6 +112,7 @@ class GpuWatch {
       now_;  // of gpus_, when it was last read; UsedGpu::health is that before the last start
   bool reading_ = false;
   bool read_again_ = false;      // another worker has failed meanwhile
+  TimePoint read_end_ = {};      // while reading_: when the driver counts as broken
   std::function<void()> start_;  // argument of BeforeStart
   boost::asio::steady_timer slow_timer_, start_timer_;
 

@@ -18,10 +18,10 @@
 #include "boost/asio/post.hpp"
 #include "launcher/agent/agent_world.h"
 #include "launcher/logs/log_layout.h"
-#include "launcher/numa/binding.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/report/error_file.h"
 #include "launcher/workers/output_plans.h"
+#include "launcher/workers/worker_cpus.h"
 #include "launcher/workers/worker_environment.h"
 #include "os/descriptor.h"
 
@@ -84,17 +84,17 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
 }
 
 void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
-  if (const absl::Status devices = CheckDevices(); !devices.ok()) {
+  if (const absl::Status devices = CheckVirtualDevices(environment_, config_); !devices.ok()) {
     return boost::asio::post(io_, [done, devices] { done(devices); });
   }
-  gpu_watch_.Open();
-  logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
-}
-
-absl::Status LocalWorkers::CheckDevices() {
-  RETURN_IF_ERROR(CheckVirtualDevices(environment_, config_));
-  ASSIGN_OR_RETURN(cpus_, WorkerCpus(config_, environment_));
-  return absl::OkStatus();
+  FindWorkerCpus(io_, log_, config_, environment_, [this, done = std::move(done)](auto cpus) {
+    if (!cpus.ok()) {
+      return boost::asio::post(io_, [done, status = cpus.status()] { done(status); });
+    }
+    cpus_ = *std::move(cpus);
+    gpu_watch_.Open();
+    logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
+  });
 }
 
 GpuWatch::Options LocalWorkers::GpuOptions() const {

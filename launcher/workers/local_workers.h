@@ -128,7 +128,6 @@ class LocalWorkers {
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  absl::Status CheckDevices();
   GpuWatch::Options GpuOptions() const;
   // The second part of Open, after the log directory has been opened.
   absl::Status OpenRest();

@@ -117,13 +117,24 @@ TEST_F(XidTest, TheProcessThatTheMessageNamesIsTheWorkerOrItsChild) {
   EXPECT_THAT(agent->err(), Not(HasSubstr("Xid 45")));
 }
 
-TEST_F(XidTest, ErrorsOfOtherGpusAndOfEarlierRoundsAreNotInTheReport) {
-  const auto agent = Fail("[ $RANK = 0 ] && exec sleep 1000000; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && { " +
-                              Report("10", "48, An uncorrectable double bit error (DBE) has been detected") +
-                              "exit 5; }; exit 3",
-                          {"--virtual-local-rank", "--max-restarts=1"});
+TEST_F(XidTest, ErrorsOfOtherGpusAreNotInTheReport) {
+  const auto agent =
+      Fail("[ $RANK = 0 ] && exec sleep 1000000; " +
+               Report("10", "48, An uncorrectable double bit error (DBE) has been detected") + "exit 3",
+           {"--virtual-local-rank"});
   EXPECT_THAT(agent->err(), HasSubstr("exit code 3"));
   EXPECT_THAT(agent->err(), Not(HasSubstr("Xid"))) << "it is the GPU of worker 0";
+}
+
+TEST_F(XidTest, ErrorsOfEarlierRoundsAreNotInTheReport) {
+  const auto agent = Fail("[ $RANK = 0 ] && exec sleep 1000000; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && { " +
+                              Report("20", "48, An uncorrectable double bit error (DBE) has been detected") +
+                              "exit 5; }; exit 3",
+                          {"--virtual-local-rank", "--max-restarts=1"});
+  const size_t second = agent->err().find("exit code 3");
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_THAT(agent->err().substr(0, second), HasSubstr("Xid 48")) << "of the first round";
+  EXPECT_THAT(agent->err().substr(second), Not(HasSubstr("Xid")));
 }
 
 TEST_F(GpuTest, EccErrorsSinceTheStartAreInTheReport) {
