@@ -27,6 +27,7 @@ const std::vector<Pattern>& Patterns() {
       {"rank ", " of round ", " is gone"},
       {"rank ", " of round ", " has left"},
       {"rank ", " of round ", " gave up operation "},
+      {"rank ", " of round ", " gave up message "},
       {"rank ", " of round ", " gave up: "},
       {"no answer from rank ", " of round ", " for "},
       {"rank ", " of round ", " did not appear within "},

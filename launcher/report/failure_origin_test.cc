@@ -38,6 +38,8 @@ TEST(FailureOriginTest, ErrorsAboutALostPeerFollowAnotherFailure) {
           "train: rank 3 of round 7 is gone",
           "train: rank 12 of round 0 has left",
           "train: rank 0 of round 2 gave up operation 44, waiting for rank 3",
+          "train: rank 0 of round 2 gave up message 3 from rank 1 to rank 0, waiting for the work in the "
+          "stream before it",
           "train: rank 0 of round 2 gave up: its loss is not finite",
           "no answer from rank 2 of round 7 for 5 s: the network between node 0 (10.0.0.1) and node 1 "
           "(10.0.0.2) is cut or drops packets (cable, firewall, MTU)",
