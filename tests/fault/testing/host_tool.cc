@@ -120,8 +120,9 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const std::string mode = argc > 2 ? argv[1] : "";
   if (argc > 2) report_fd = std::atoi(argv[2]);
-  if (mode == "boot" && argc == 5) return Boot(argv[3], argv[4]);
-  if (mode == "enter" && argc >= 6) return Enter(argv[3], argv[4], argv + 5);
+  // LeakSanitizer, which exit() runs, would wait forever for its tracer, a process of the new PID namespace.
+  if (mode == "boot" && argc == 5) _exit(Boot(argv[3], argv[4]));
+  if (mode == "enter" && argc >= 6) _exit(Enter(argv[3], argv[4], argv + 5));
   std::fprintf(stderr, "usage: host_tool boot FD NAME ETC | host_tool enter FD PID KINDS PROGRAM...\n");
   return 2;
 }
