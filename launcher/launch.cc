@@ -168,10 +168,17 @@ class Launcher {
 
   absl::Status Host() {
     const Endpoint& endpoint = config_.endpoint;
-    ASSIGN_OR_RETURN(
-        coordinator_,
-        CoordinatorHost::Open(io_, ListenAddress(endpoint.host), endpoint.port, CoordinatorLog(log_)),
-        "cannot host the coordinator");
+    std::vector<int> ports = config_.candidate_ports;
+    if (ports.empty()) ports = {endpoint.port};
+    absl::Status opened;
+    for (const int port : ports) {
+      auto host = CoordinatorHost::Open(io_, ListenAddress(endpoint.host), port, CoordinatorLog(log_));
+      opened = host.status();
+      if (host.ok()) coordinator_ = *std::move(host);
+      if (host.ok() || !absl::IsAlreadyExists(opened)) break;
+      log_.Detail(opened.message());
+    }
+    RETURN_IF_ERROR(opened, "cannot host the coordinator");
     if (!config_.record.empty()) {
       // Open the file only after the port is bound: if this machine runs two agents, only the agent that
       // hosts the coordinator may truncate the file.
@@ -203,6 +210,10 @@ class Launcher {
     // `limits` is a local variable, because GCC 12 would destroy a temporary in the call below twice.
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
+    if (!config_.candidate_ports.empty()) {
+      limits.more_ports.assign(config_.candidate_ports.begin() + 1, config_.candidate_ports.end());
+      limits.job = config_.run_id;
+    }
     limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
     limits.trace = [this](absl::string_view text) { log_.Detail(text); };
     absl::StatusOr<FoundCoordinator> found =

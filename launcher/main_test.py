@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Tests the output and exit codes of ddprun: usage errors, informational options and small jobs."""
 
+import contextlib
 import os
+import re
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -57,6 +60,45 @@ class UsageErrorTest(unittest.TestCase):
 
     def test_directory_as_configuration_file(self):
         self.check("--config=/: Is a directory", "--config=/")
+
+
+class SlurmTest(unittest.TestCase):
+    """Two nodes with the environment of a step of Slurm."""
+
+    def start(self, folder, job, node, *options):
+        environment = {
+            "PATH": os.environ["PATH"],
+            "SLURM_JOB_ID": job,
+            "SLURM_STEP_ID": "0",
+            "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_STEP_NODELIST": "127.0.0.[1-2]",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            "SLURM_NODEID": str(node),
+            "SLURMD_NODENAME": f"127.0.0.{node + 1}",
+        }
+        worker = "echo $RANK of $WORLD_SIZE, node $GROUP_RANK, job $TORCHELASTIC_RUN_ID"
+        command = [DDPRUN, *options, "--nproc-per-node=2", "--no-python", "sh", "-c", worker]
+        return subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def test_nodes_need_no_options(self):
+        job = f"test{os.getpid()}.{time.monotonic_ns()}"
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            # A node that starts first waits for the coordinator. The first port has another server, which does not answer.
+            port = self.first_port(folder, job)
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            jobs = [stack.enter_context(self.start(folder, job, node)) for node in (1, 0)]
+            done = [(*job.communicate(timeout=SECONDS), job.returncode) for job in jobs]
+        self.assertEqual([code for _, _, code in done], [0, 0], done)
+        lines = sorted(line.split("]:")[-1] for out, _, _ in done for line in out.splitlines())
+        self.assertEqual(lines, [f"{rank} of 4, node {rank // 2}, job {job}.0" for rank in range(4)])
+
+    def first_port(self, folder, job):
+        """The first candidate, from --dry-run."""
+        with self.start(folder, job, 0, "--dry-run") as dry:
+            out, _ = dry.communicate(timeout=SECONDS)
+        return int(re.search(r"--rdzv-endpoint=127\.0\.0\.1:(\d+)", out)[1])
 
 
 class ExitCodeTest(unittest.TestCase):

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
@@ -54,6 +57,18 @@ asio::awaitable<absl::StatusOr<HttpResponse>> HttpGet(asio::ip::tcp::socket& soc
     response.body = std::move(parser.get().body());
   }
   co_return response;
+}
+
+std::string QueryEscaped(absl::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_') {
+      out.push_back(c);
+    } else {
+      absl::StrAppend(&out, "%", absl::BytesToHexString(std::string(1, c)));
+    }
+  }
+  return out;
 }
 
 }  // namespace ddprun

@@ -5,10 +5,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/ip/tcp.hpp"
 
 namespace ddprun {
+
+// Returns `text` as it is written for a value in the query of a path: "my%20job".
+std::string QueryEscaped(absl::string_view text);
 
 struct HttpRequest {
   std::string host;  // for the Host header

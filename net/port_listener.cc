@@ -71,7 +71,7 @@ Protocol ProtocolOf(char first) {
 absl::Status BindError(const error_code& ec, const std::string& address, int port) {
   const std::string at = absl::StrCat(address.empty() ? "any address" : address, ", port ", port);
   if (ec == asio::error::address_in_use) {
-    return absl::FailedPreconditionError(
+    return absl::AlreadyExistsError(
         absl::StrCat("port ", port, " is taken by another program (`ss -ltnp sport = :", port,
                      "` shows which one): stop that program or give another port; 0 selects a free one"));
   }

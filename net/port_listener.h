@@ -38,7 +38,7 @@ class PortListener {
  public:
   // Listens on `address`, an address or name of this host. If `address` is empty, listens on all IPv4 and
   // IPv6 addresses of this host. Port 0 selects a free port. Blocks for up to 10 s if `address` is a name.
-  //   Errors: kFailedPrecondition: the port is taken, or requires privileges;
+  //   Errors: kAlreadyExists: the port is taken; kFailedPrecondition: it requires privileges;
   //           kInvalidArgument: the address does not belong to this host, or the port is out of range.
   static absl::StatusOr<std::unique_ptr<PortListener>> Open(boost::asio::io_context& io,
                                                             const std::string& address, int port,

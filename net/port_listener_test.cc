@@ -136,7 +136,7 @@ TEST_F(PortListenerTest, ErrorForATakenPortIncludesThePort) {
   ASSERT_TRUE(Open("127.0.0.1", 0).ok());
   const int taken = port_;
   const absl::Status status = Open("127.0.0.1", taken);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_NE(status.message().find(absl::StrCat("port ", taken, " is taken")), absl::string_view::npos)
       << status;
   EXPECT_NE(status.message().find("give another port"), absl::string_view::npos) << status;

@@ -156,6 +156,11 @@ std::string Options::Quote(absl::string_view name) const {
   return absl::StrCat(entry.source.empty() ? absl::StrCat("--", name) : entry.source, "=", entry.value);
 }
 
+void Options::Offer(absl::string_view name, std::string value, std::string source) {
+  Entry& entry = entries_.find(std::string(name))->second;
+  if (entry.source.empty()) entry = {std::move(value), std::move(source)};
+}
+
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& args, const GetEnv& get_env,
                                      const ReadFile& read_file) {
   Options options;

@@ -31,6 +31,9 @@ class Options {
   // environment, "job.yaml:3: nnodes=x" if it is from a file.
   std::string Quote(absl::string_view name) const;
 
+  // Sets an option that has no given value. `source` is the variable that `value` is from.
+  void Offer(absl::string_view name, std::string value, std::string source);
+
   // The program and its arguments; empty if none was given.
   const std::vector<std::string>& program() const { return program_; }
   // Variables for the program, from the configuration file.

@@ -31,7 +31,7 @@ absl::StatusOr<Command> ReadCompletion(const Options& options) {
 }  // namespace
 
 absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const ProcessInputs& inputs) {
-  ASSIGN_OR_RETURN(const Options options, ParseOptions(args, inputs.get_env, inputs.read_file));
+  ASSIGN_OR_RETURN(Options options, ParseOptions(args, inputs.get_env, inputs.read_file));
   if (options.IsSet("help")) return ShowHelp{};
   if (options.IsSet("version")) return ShowVersion{};
   if (options.IsGiven("print-completion")) return ReadCompletion(options);
@@ -43,6 +43,7 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   }
   LaunchConfig config;
   config.dry_run = options.IsSet("dry-run");
+  RETURN_IF_ERROR(UseScheduler(inputs, options, config));
   RETURN_IF_ERROR(ReadSize(options, inputs, config));
   RETURN_IF_ERROR(ReadRendezvous(options, inputs, config));
   RETURN_IF_ERROR(ReadWorkers(options, inputs, config));

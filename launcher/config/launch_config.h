@@ -54,12 +54,17 @@ struct LaunchConfig {
   bool counts_gpus = false;  // num_local_workers is the number of GPUs of this machine that workers can use
   // The rules that have their own options; the rules from --nnodes and --rdzv-conf are in other members.
   JobRules rules;
+  // What the scheduler has set, for --dry-run: "--nnodes=4 (SLURM_STEP_NUM_NODES)". Empty without a scheduler.
+  std::vector<std::string> from_scheduler;
   // Short names of all hosts of the job, from Slurm; empty: unknown.
   std::vector<std::string> expected_hosts;
 
   // Rendezvous.
   Backend backend = Backend::kStatic;
   Endpoint endpoint;  // port 0 means any free port, and requires kHere
+  // The ports on which the coordinator may be, if a scheduler started the job; the first one is endpoint.port. The node
+  // that hosts it takes the first free one.
+  std::vector<int> candidate_ports;
   Hosting hosting = Hosting::kByAddress;
   bool standalone = false;  // one node only: no join command is printed
   std::string run_id;

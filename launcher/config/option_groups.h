@@ -12,6 +12,9 @@
 
 namespace ddprun {
 
+// Offers what the scheduler says about the job to options that the user has not given.
+absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchConfig& config);
+
 // Reads the number of nodes, and the hosts that Slurm lists.
 absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
-#include "launcher/config/host_list.h"
 #include "launcher/config/option_groups.h"
+#include "launcher/scheduler/host_list.h"
 
 namespace ddprun {
 namespace {

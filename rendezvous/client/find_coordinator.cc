@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/text.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/experimental/awaitable_operators.hpp"
@@ -32,6 +34,8 @@ using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| 
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAnswerTimeout = seconds(5);
+// With several ports, a server that does not answer is probably another program.
+constexpr Duration kAnswerTimeoutOfMany = seconds(2);
 // Timeout of the first connect attempt. It doubles each time it expires, to allow for round trips of more
 // than 1 s. The kernel retransmits a lost SYN 1, 3, 7 and 15 s after the first SYN, so after an outage a new
 // attempt connects sooner than a pending one.
@@ -99,6 +103,16 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
   return absl::OkStatus();
 }
 
+// Returns OK if the coordinator that gave `answer` has the job; kUnavailable if it has not, because it may get it later.
+absl::Status CheckJob(const HttpResponse& answer, const std::string& job, absl::string_view where) {
+  if (job.empty()) return absl::OkStatus();
+  error_code error;
+  const boost::json::value json = boost::json::parse(answer.body, error);
+  const auto* has_job = error || !json.is_object() ? nullptr : json.as_object().if_contains("has_job");
+  if (has_job != nullptr && *has_job == true) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the coordinator at ", where, " does not have the job ", job));
+}
+
 // Details of a failed attempt.
 struct Failed {
   bool refused = false;     // the host is up and refused the connection
@@ -128,10 +142,16 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-// Makes one attempt. The caller may retry after kUnavailable.
-asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, int port,
-                                                      const std::string& where, Duration connect_timeout,
-                                                      const Trace& trace, Failed& failed) {
+std::string Where(const std::string& host, int port) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+// Makes one attempt at one port. The caller may retry after kUnavailable.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& host, int port,
+                                                          const std::string& job, Duration connect_timeout,
+                                                          Duration answer_timeout, const Trace& trace,
+                                                          Failed& failed) {
+  const std::string where = Where(host, port);
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
   failed.unresolved = true;
@@ -154,23 +174,56 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, i
   FoundCoordinator found{endpoint.address().to_string(), port,
                          socket.local_endpoint(ignored).address().to_string()};
   // `request` is a named variable because GCC 12 destroys a braced temporary in a co_await expression twice.
-  const HttpRequest request{.host = host, .path = "/healthz"};
-  const auto asked = co_await (HttpGet(socket, request) || Sleep(kAnswerTimeout));
+  const HttpRequest request{
+      .host = host, .path = job.empty() ? "/healthz" : absl::StrCat("/healthz?job=", QueryEscaped(job))};
+  const auto asked = co_await (HttpGet(socket, request) || Sleep(answer_timeout));
   const absl::StatusOr<HttpResponse> answer =
-      asked.index() == 0 ? std::get<0>(asked) : absl::UnavailableError("no answer within 5 s");
+      asked.index() == 0
+          ? std::get<0>(asked)
+          : absl::UnavailableError(absl::StrCat("no answer within ", InSeconds(answer_timeout)));
   failed.hung_up = asked.index() == 0 && absl::IsUnavailable(answer.status());
   trace(absl::StrCat("GET /healthz: ", answer.ok() ? absl::StrCat("HTTP status ", answer->status)
                                                    : std::string(answer.status().message())));
   if (absl::Status good = CheckAnswer(answer, where); !good.ok()) co_return good;
+  if (absl::Status good = CheckJob(*answer, job, where); !good.ok()) co_return good;
   co_return found;
+}
+
+// Makes one attempt at each port, until one has the coordinator. With several ports, all errors are kUnavailable.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, const std::vector<int>& ports,
+                                                      const std::string& job, Duration connect_timeout,
+                                                      const Trace& trace, Failed& failed) {
+  if (ports.size() == 1)
+    co_return co_await TryPort(host, ports[0], job, connect_timeout, kAnswerTimeout, trace, failed);
+  std::vector<int> silent;  // nothing listens there
+  std::string others;       // what else was found
+  for (const int port : ports) {
+    Failed here;
+    const absl::StatusOr<FoundCoordinator> found =
+        co_await TryPort(host, port, job, connect_timeout, kAnswerTimeoutOfMany, trace, here);
+    if (found.ok()) co_return found;
+    failed.timed_out |= here.timed_out;
+    failed.unresolved = here.unresolved;
+    if (here.unresolved) co_return found;
+    if (here.refused) {
+      silent.push_back(port);
+    } else {
+      absl::StrAppend(&others, "; ", found.status().message());
+    }
+  }
+  co_return absl::UnavailableError(absl::StrCat(
+      silent.empty() ? absl::StrCat("no coordinator at ", host)
+                     : absl::StrCat("no server listens at ", host, ", ports ", absl::StrJoin(silent, ", ")),
+      others));
 }
 
 }  // namespace
 
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  const std::string where = ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+  const std::string where = Where(host, port);
+  std::vector<int> ports = {port};
+  ports.insert(ports.end(), limits.more_ports.begin(), limits.more_ports.end());
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause, connect_timeout = kFirstConnectTimeout;
   std::string told;
@@ -179,7 +232,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     absl::StatusOr<FoundCoordinator> found = absl::UnavailableError(NoAnswer(where));
     const Duration left = end - std::chrono::steady_clock::now();
     Failed failed;
-    auto result = co_await (Try(host, port, where, connect_timeout, limits.trace, failed) ||
+    auto result = co_await (Try(host, ports, limits.job, connect_timeout, limits.trace, failed) ||
                             Sleep(std::max(left, Duration(milliseconds(1)))));
     const bool in_time = result.index() == 0;
     if (in_time) found = std::get<0>(std::move(result));

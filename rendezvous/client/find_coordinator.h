@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +20,11 @@ struct FoundCoordinator {
 
 struct FindLimits {
   Duration total = seconds(60);
+  // If not empty: further ports on which the coordinator may listen. Then what else listens on one of the ports is passed
+  // over, and `job` must be set.
+  std::vector<int> more_ports = {};
+  // If not empty: a coordinator that does not have this job is passed over, and the search continues.
+  std::string job = {};
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
   // If false, the search continues, because the coordinator may start later.
   bool refusal_is_final = false;
@@ -28,7 +34,7 @@ struct FindLimits {
   std::function<void(absl::string_view)> trace = [](absl::string_view) {};
 };
 
-// Resolves `host`, connects and sends GET /healthz. Retries with growing pauses within the limits. The first
+// Resolves `host`, connects and sends GET /healthz. Tries `port` and limits.more_ports in turn. Retries with growing pauses within the limits. The first
 // connect attempt times out after 1 s; the timeout doubles each time it expires.
 //   tell:   called with a human-readable line after about 0.6 s of waiting, and again when the cause changes.
 //   Errors: kUnavailable: no coordinator answered within the limits, or the name did not resolve;

@@ -32,8 +32,11 @@ using ::testing::StartsWith;
 std::string Page(const std::string& body) {
   return absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
 }
-std::string Healthy(int protocol = kProtocolVersion) {
-  return Page(absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", protocol, "}\n"));
+std::string Healthy(int protocol = kProtocolVersion, absl::string_view more = "") {
+  return Page(absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", protocol, more, "}\n"));
+}
+std::string HasJob(bool has_job) {
+  return Healthy(kProtocolVersion, absl::StrCat(",\"has_job\":", has_job ? "true" : "false"));
 }
 
 // A server that answers each connection with the same text.
@@ -118,6 +121,31 @@ TEST_F(FindCoordinatorTest, ReturnsBothAddresses) {
   EXPECT_EQ(found->local_address, "127.0.0.1");
   EXPECT_THAT(host.request(), StartsWith("GET /healthz HTTP/1.1\r\n"));
   EXPECT_THAT(lines_, IsEmpty());
+}
+
+TEST_F(FindCoordinatorTest, FindsTheJobAmongSeveralPorts) {
+  FakeHost other_program(io_, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+  FakeHost other_job(io_, HasJob(false));
+  FakeHost host(io_, HasJob(true));
+  const FindLimits limits = {
+      .total = seconds(10), .more_ports = {FreePort(), other_job.port(), host.port()}, .job = "my job"};
+  const auto found = FindWithin("127.0.0.1", other_program.port(), limits);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->port, host.port());
+  EXPECT_THAT(host.request(), StartsWith("GET /healthz?job=my%20job HTTP/1.1\r\n"));
+}
+
+TEST_F(FindCoordinatorTest, TheErrorNamesAllPorts) {
+  FakeHost other_job(io_, HasJob(false));
+  const int free = FreePort(), other_free = FreePort();
+  const FindLimits limits = {
+      .total = milliseconds(200), .more_ports = {other_job.port(), other_free}, .job = "j"};
+  const auto found = FindWithin("127.0.0.1", free, limits);
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(found.status().message()),
+              StartsWith(absl::StrCat("no server listens at 127.0.0.1, ports ", free, ", ", other_free,
+                                      "; the coordinator at 127.0.0.1:", other_job.port(),
+                                      " does not have the job j (tried for")));
 }
 
 TEST_F(FindCoordinatorTest, WaitsForACoordinatorThatStartsLater) {

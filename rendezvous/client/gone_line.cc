@@ -4,11 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "net/http_client.h"
 
 namespace ddprun {
 namespace {
@@ -16,18 +15,6 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr auto kConnectLimit = std::chrono::seconds(5);
-
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_') {
-      out.push_back(c);
-    } else {
-      absl::StrAppend(&out, "%", absl::BytesToHexString(std::string(1, c)));
-    }
-  }
-  return out;
-}
 
 struct Attempt {
   explicit Attempt(boost::asio::io_context& io) : socket(io), timer(io) {}
@@ -38,8 +25,8 @@ struct Attempt {
 }  // namespace
 
 std::string GoneMessage(const std::string& run_id, const std::string& node_id, const std::string& token) {
-  return absl::StrCat("DELETE /nodes?job=", Escaped(run_id), "&node=", Escaped(node_id),
-                      "&token=", Escaped(token),
+  return absl::StrCat("DELETE /nodes?job=", QueryEscaped(run_id), "&node=", QueryEscaped(node_id),
+                      "&token=", QueryEscaped(token),
                       " HTTP/1.1\r\nHost: coordinator\r\nConnection: close\r\n\r\n");
 }
 

@@ -9,6 +9,7 @@
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "boost/json/serialize.hpp"
+#include "proto/versions.h"
 #include "rendezvous/coordinator/local_link.h"
 
 namespace ddprun {
@@ -80,8 +81,10 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
   constexpr char kJson[] = "application/json";
   if (target.is_delete) return DeleteNode(target);
   if (target.path == "/healthz") {
-    boost::json::object health = coordinator_.Status();
-    health.erase("jobs");
+    boost::json::object health = {{"service", "ddprun"}, {"protocol", kProtocolVersion}};
+    if (const std::string job = QueryValue(target.query, "job"); !job.empty()) {
+      health["has_job"] = coordinator_.HasJob(job);
+    }
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }
   if (target.path == "/status") {

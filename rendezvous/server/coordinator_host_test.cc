@@ -96,6 +96,7 @@ TEST_F(CoordinatorHostTest, LogsWhyAStoreClientIsDisconnected) {
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortServesThreeProtocols) {
   EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion, "}\n"));
+  EXPECT_THAT(Get("/healthz?job=a%20job"), testing::HasSubstr(",\"has_job\":false}"));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
   RawPeer store(host_->port());
@@ -222,7 +223,7 @@ TEST_F(CoordinatorHostTest, APortInUseIsAnError) {
                                  [](absl::string_view, absl::string_view, absl::string_view) {})
         .status();
   });
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(status.message()), HasSubstr("is taken by another program"));
 }
 

@@ -1,0 +1,94 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/config/launch_config.h"
+#include "launcher/config/testing/machine.h"
+
+namespace ddprun {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A task on the second of two nodes.
+Machine InSlurm() {
+  Machine machine;
+  machine.env = {{"SLURM_JOB_ID", "12"},
+                 {"SLURM_STEP_ID", "0"},
+                 {"SLURM_STEP_NUM_NODES", "2"},
+                 {"SLURM_STEP_NODELIST", "node[1-2]"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                 {"SLURM_NODEID", "1"},
+                 {"SLURMD_NODENAME", "node2"}};
+  return machine;
+}
+
+TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
+  Machine machine = InSlurm();
+  LaunchConfig config = machine.Launch({});
+  EXPECT_EQ(config.min_nodes, 2);
+  EXPECT_EQ(config.max_nodes, 2);
+  EXPECT_EQ(config.num_local_workers, 1);
+  EXPECT_EQ(config.backend, Backend::kC10d);
+  EXPECT_EQ(config.hosting, Hosting::kElsewhere);
+  EXPECT_EQ(config.node_rank, 1);
+  EXPECT_EQ(config.run_id, "12.0");
+  EXPECT_EQ(config.endpoint.host, "node1");
+  ASSERT_EQ(config.candidate_ports.size(), 8);
+  EXPECT_EQ(config.endpoint.port, config.candidate_ports[0]);
+  EXPECT_THAT(config.expected_hosts, ElementsAre("node1", "node2"));
+  EXPECT_THAT(config.from_scheduler, Contains("--nnodes=2 (SLURM_STEP_NUM_NODES)"));
+  machine.env["SLURM_NODEID"] = "0";
+  machine.env["SLURMD_NODENAME"] = "node1";
+  machine.env["SLURM_STEP_GPUS"] = "0,1,2";
+  config = machine.Launch({});
+  EXPECT_EQ(config.hosting, Hosting::kHere);
+  EXPECT_EQ(config.num_local_workers, 3);
+}
+
+TEST(SchedulerOptionsTest, OptionsTakePrecedenceOverSlurm) {
+  const LaunchConfig config = InSlurm().Launch({"--nnodes=1:3", "--nproc-per-node=5", "--rdzv-id=mine"});
+  EXPECT_EQ(config.min_nodes, 1);
+  EXPECT_EQ(config.max_nodes, 3);
+  EXPECT_EQ(config.num_local_workers, 5);
+  EXPECT_EQ(config.run_id, "mine");
+  EXPECT_EQ(config.endpoint.host, "node1");
+  EXPECT_EQ(config.candidate_ports, InSlurm().Launch({}).candidate_ports);
+  EXPECT_THAT(InSlurm().UsageError({"--nnodes=1:1048577", "/bin/true"}), HasSubstr("--nnodes=1:1048577"));
+}
+
+TEST(SchedulerOptionsTest, ScriptsForTorchrunMeanTheSameInSlurm) {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"--standalone"},
+           {"--nnodes=1"},
+           {"--nnodes=2", "--node-rank=1", "--master-addr=h", "--master-port=1234"},
+           {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1234"}}) {
+    Machine machine = InSlurm();
+    machine.env["SLURM_STEP_GPUS"] = "0,1,2";
+    machine.env["SLURM_STEP_TASKS_PER_NODE"] = "4(x2)";
+    const LaunchConfig config = machine.Launch(args);
+    EXPECT_THAT(config.from_scheduler, IsEmpty()) << args[0];
+    EXPECT_THAT(config.candidate_ports, IsEmpty()) << args[0];
+    EXPECT_EQ(config.num_local_workers, 1) << args[0];
+  }
+}
+
+TEST(SchedulerOptionsTest, ErrorsInSlurmNameTheVariable) {
+  Machine machine = InSlurm();
+  machine.env["SLURM_STEP_TASKS_PER_NODE"] = "4(x2)";
+  EXPECT_THAT(machine.UsageError({"/bin/true"}),
+              HasSubstr("write srun --ntasks-per-node=1 ddprun --nproc-per-node=4"));
+  machine = InSlurm();
+  EXPECT_THAT(machine.UsageError({"--nnodes=2:1", "/bin/true"}), HasSubstr("--nnodes=2:1"));
+  machine.env["SLURM_STEP_GPUS"] = std::string(40000, ',');
+  EXPECT_THAT(machine.UsageError({"/bin/true"}),
+              HasSubstr("SLURM_STEP_GPUS=40001: expected a number from 1"));
+}
+
+}  // namespace
+}  // namespace ddprun
