@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -12,10 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
+#include "boost/asio/async_result.hpp"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/signal_set.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/background_task.h"
 #include "launcher/agent/traced_link.h"
@@ -31,6 +34,7 @@
 #include "launcher/print_out.h"
 #include "launcher/recording_file.h"
 #include "launcher/report/own_error.h"
+#include "launcher/scheduler/slurm_addresses.h"
 #include "launcher/worker_stores.h"
 #include "launcher/workers/worker_environment.h"
 #include "net/local_host.h"
@@ -53,6 +57,10 @@ constexpr Duration kResolveLimit = seconds(10);
 // Time limit for flushing the log directory before exit.
 constexpr Duration kFlushLimit = seconds(5);
 
+// Time for which the coordinator of a scheduler's job is looked for by the name of its host alone. It spares the scheduler's
+// controller a request from every node.
+constexpr Duration kNameLimit = seconds(3);
+
 using LinkHandler = std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)>;
 
 // The process's io_context. It is never destroyed, because its destructor would wait for pending name
@@ -66,6 +74,16 @@ void Rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
 }
 
+// Returns the name or address under which the other nodes reach this one: `host`, its name in the scheduler, if it resolves;
+// otherwise what the scheduler knows. Blocks.
+std::string ReachableName(const std::string& host) {
+  if (!AddressesOf(host).empty()) return host;
+  for (const std::string& address : SlurmAddressesOf(host)) {
+    if (IsThisMachine(address)) return address;
+  }
+  return AddressOfThisMachine();
+}
+
 // Member order matters: the agent is declared after the objects that it borrows, so it is destroyed before
 // them.
 class Launcher {
@@ -73,7 +91,7 @@ class Launcher {
   Launcher(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden)
       : config_(config),
         log_(log),
-        host_name_(host),
+        host_name_(config.host_name.empty() ? host : config.host_name),
         io_(TheLoop()),
         warden_(std::move(warden)),
         signals_(io_),
@@ -135,8 +153,16 @@ class Launcher {
 
   void FindOutWhoHosts() {
     if (ended_) return;
-    if (config_.hosting != Hosting::kByAddress) return Begin(config_.hosting == Hosting::kHere);
     const std::string& host = config_.endpoint.host;
+    if (config_.hosting == Hosting::kHere && !config_.candidate_ports.empty()) {
+      return ComputeInBackground<std::string>(
+          io_, kResolveLimit, [host] { return ReachableName(host); },
+          [this](const std::optional<std::string>& name) {
+            host_of_coordinator_ = name.value_or(config_.endpoint.host);
+            Begin(true);
+          });
+    }
+    if (config_.hosting != Hosting::kByAddress) return Begin(config_.hosting == Hosting::kHere);
     if (const std::optional<bool> known = IsThisMachineAtOnce(host)) return Begin(*known);
     ComputeInBackground<bool>(
         io_, kResolveLimit, [host] { return IsThisMachine(host); },
@@ -195,7 +221,9 @@ class Launcher {
       // With the static backend, workers get the address exactly as given.
       const bool given = !endpoint.host.empty() &&
                          (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
-      address_ = given ? endpoint.host : AddressOfThisMachine();
+      address_ = !host_of_coordinator_.empty() ? host_of_coordinator_
+                 : given                       ? endpoint.host
+                                               : AddressOfThisMachine();
     }
     log_.Detail(absl::StrCat("hosting the coordinator on port ", coordinator_->port(),
                              "; workers of other nodes reach this node at ", address_));
@@ -206,19 +234,46 @@ class Launcher {
     return absl::OkStatus();
   }
 
-  asio::awaitable<void> FindAndJoin() {
-    // `limits` is a local variable, because GCC 12 would destroy a temporary in the call below twice.
+  // Looks for the coordinator at the endpoint. In a job of a scheduler, also at the addresses that the scheduler knows, if
+  // the host is not found by its name.
+  asio::awaitable<absl::StatusOr<FoundCoordinator>> Find() {
+    const Endpoint& at = config_.endpoint;
+    // `limits` is a local variable, because GCC 12 would destroy a temporary in a call below twice.
     FindLimits limits;
     limits.total = config_.rdzv.read_timeout;
-    if (!config_.candidate_ports.empty()) {
-      limits.more_ports.assign(config_.candidate_ports.begin() + 1, config_.candidate_ports.end());
-      limits.job = config_.run_id;
-    }
     limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
     limits.trace = [this](absl::string_view text) { log_.Detail(text); };
+    const auto tell = [this](absl::string_view text) { log_.Say(text); };
+    if (config_.candidate_ports.empty()) co_return co_await FindCoordinator(at.host, at.port, limits, tell);
+
+    limits.more_ports.assign(config_.candidate_ports.begin() + 1, config_.candidate_ports.end());
+    limits.job = config_.run_id;
+    FindLimits by_name = limits;
+    by_name.total = std::min(limits.total, kNameLimit);
+    by_name.unresolved_is_final = true;
     absl::StatusOr<FoundCoordinator> found =
-        co_await FindCoordinator(config_.endpoint.host, config_.endpoint.port, limits,
-                                 [this](absl::string_view text) { log_.Say(text); });
+        co_await FindCoordinator(at.host, at.port, by_name, [](absl::string_view) {});
+    if (found.ok() || ended_ || !absl::IsUnavailable(found.status())) co_return found;
+    limits.more_hosts = co_await AddressesFromScheduler();
+    co_return co_await FindCoordinator(at.host, at.port, limits, tell);
+  }
+
+  asio::awaitable<std::vector<std::string>> AddressesFromScheduler() {
+    co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(std::vector<std::string>)>(
+        [this](auto handler) {
+          // std::function needs a copy.
+          const auto done = std::make_shared<decltype(handler)>(std::move(handler));
+          ComputeInBackground<std::vector<std::string>>(
+              io_, kResolveLimit, [host = config_.endpoint.host] { return SlurmAddressesOf(host); },
+              [done](std::optional<std::vector<std::string>> addresses) {
+                (*done)(std::move(addresses).value_or(std::vector<std::string>()));
+              });
+        },
+        asio::use_awaitable);
+  }
+
+  asio::awaitable<void> FindAndJoin() {
+    const absl::StatusOr<FoundCoordinator> found = co_await Find();
     if (ended_) co_return;
     if (!found.ok()) {
       if (!why_not_host_.ok()) log_.Say(why_not_host_.message());
@@ -226,7 +281,7 @@ class Launcher {
           std::string(found.status().message()));
       co_return;
     }
-    found_ = *std::move(found);
+    found_ = *found;
     log_.Detail(absl::StrCat("found the coordinator at ", ToString(Endpoint{found_.address, found_.port}),
                              "; it sees this node as ", found_.local_address));
     address_ = found_.local_address;
@@ -389,6 +444,7 @@ class Launcher {
   Observers observers_;
   std::string local_addr_;                    // --local-addr, or the address of the interface that it names
   std::string own_address_;                   // numeric address of this node; empty: see Network()
+  std::string host_of_coordinator_;           // set if this node hosts the coordinator of a scheduler's job
   std::string address_;                       // name or address at which other nodes reach this node
   absl::Status why_not_host_;                 // not OK: the endpoint names this node, but hosting failed
   FoundCoordinator found_;                    // set unless this node hosts the coordinator

@@ -56,6 +56,7 @@ struct LaunchConfig {
   JobRules rules;
   // What the scheduler has set, for --dry-run: "--nnodes=4 (SLURM_STEP_NUM_NODES)". Empty without a scheduler.
   std::vector<std::string> from_scheduler;
+  std::string host_name;  // this node's short name in the scheduler; empty: the name that the machine has
   // Short names of all hosts of the job, from Slurm; empty: unknown.
   std::vector<std::string> expected_hosts;
 

@@ -34,6 +34,8 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
     config.from_scheduler.push_back(absl::StrCat("--", name, "=", value, " (", variable, ")"));
   };
   for (const OfferedValue& size : job->size) offer(size.option, size.value, size.variable);
+  const std::string& name = job->hosts[job->node];
+  config.host_name = name.substr(0, name.find('.'));  // as in expected_hosts
   if (IsOneNode(options)) return absl::OkStatus();
   config.candidate_ports = CandidatePorts(job->id);
   config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;

@@ -39,6 +39,7 @@ TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
   EXPECT_EQ(config.node_rank, 1);
   EXPECT_EQ(config.run_id, "12.0");
   EXPECT_EQ(config.endpoint.host, "node1");
+  EXPECT_EQ(config.host_name, "node2");
   ASSERT_EQ(config.candidate_ports.size(), 8);
   EXPECT_EQ(config.endpoint.port, config.candidate_ports[0]);
   EXPECT_THAT(config.expected_hosts, ElementsAre("node1", "node2"));

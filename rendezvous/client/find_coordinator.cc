@@ -189,22 +189,29 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& hos
   co_return found;
 }
 
-// Makes one attempt at each port, until one has the coordinator. With several ports, all errors are kUnavailable.
-asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, const std::vector<int>& ports,
-                                                      const std::string& job, Duration connect_timeout,
-                                                      const Trace& trace, Failed& failed) {
-  if (ports.size() == 1)
-    co_return co_await TryPort(host, ports[0], job, connect_timeout, kAnswerTimeout, trace, failed);
+// Where to look for the coordinator.
+struct Places {
+  std::vector<std::string> hosts;
+  std::vector<int> ports;
+  std::string job;
+
+  bool one() const { return hosts.size() == 1 && ports.size() == 1; }
+};
+
+// Makes one attempt at each port of `host`, until one has the coordinator. All errors are kUnavailable.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const std::string& host, const Places& places,
+                                                          Duration connect_timeout, const Trace& trace,
+                                                          Failed& failed) {
   std::vector<int> silent;  // nothing listens there
   std::string others;       // what else was found
-  for (const int port : ports) {
+  for (const int port : places.ports) {
     Failed here;
     const absl::StatusOr<FoundCoordinator> found =
-        co_await TryPort(host, port, job, connect_timeout, kAnswerTimeoutOfMany, trace, here);
-    if (found.ok()) co_return found;
+        co_await TryPort(host, port, places.job, connect_timeout, kAnswerTimeoutOfMany, trace, here);
     failed.timed_out |= here.timed_out;
     failed.unresolved = here.unresolved;
-    if (here.unresolved) co_return found;
+    // A host that is not reached at one port is not reached at the others either.
+    if (found.ok() || here.unresolved || here.timed_out) co_return found;
     if (here.refused) {
       silent.push_back(port);
     } else {
@@ -217,13 +224,34 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const std::string& host, c
       others));
 }
 
+// Makes one attempt at each place, until one has the coordinator.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const Places& places, Duration connect_timeout,
+                                                      const Trace& trace, Failed& failed) {
+  if (places.one()) {
+    co_return co_await TryPort(places.hosts[0], places.ports[0], places.job, connect_timeout, kAnswerTimeout,
+                               trace, failed);
+  }
+  std::vector<std::string> errors;
+  bool resolved = false;
+  for (const std::string& host : places.hosts) {
+    const absl::StatusOr<FoundCoordinator> found =
+        co_await TryHost(host, places, connect_timeout, trace, failed);
+    if (found.ok()) co_return found;
+    errors.emplace_back(found.status().message());
+    resolved |= !failed.unresolved;
+  }
+  failed.unresolved = !resolved;
+  co_return absl::UnavailableError(absl::StrJoin(errors, "; "));
+}
+
 }  // namespace
 
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
   const std::string where = Where(host, port);
-  std::vector<int> ports = {port};
-  ports.insert(ports.end(), limits.more_ports.begin(), limits.more_ports.end());
+  Places places = {.hosts = {host}, .ports = {port}, .job = limits.job};
+  places.hosts.insert(places.hosts.end(), limits.more_hosts.begin(), limits.more_hosts.end());
+  places.ports.insert(places.ports.end(), limits.more_ports.begin(), limits.more_ports.end());
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause, connect_timeout = kFirstConnectTimeout;
   std::string told;
@@ -232,7 +260,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     absl::StatusOr<FoundCoordinator> found = absl::UnavailableError(NoAnswer(where));
     const Duration left = end - std::chrono::steady_clock::now();
     Failed failed;
-    auto result = co_await (Try(host, ports, limits.job, connect_timeout, limits.trace, failed) ||
+    auto result = co_await (Try(places, connect_timeout, limits.trace, failed) ||
                             Sleep(std::max(left, Duration(milliseconds(1)))));
     const bool in_time = result.index() == 0;
     if (in_time) found = std::get<0>(std::move(result));
@@ -247,6 +275,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     const bool again = failed.hung_up && ++hang_ups < kMaxHangUps;
     if (found.ok() || (!absl::IsUnavailable(found.status()) && !again)) co_return found;
     if (failed.refused && limits.refusal_is_final) co_return found;
+    if (failed.unresolved && limits.unresolved_is_final) co_return found;
     const Duration rest = end - std::chrono::steady_clock::now();
     if (rest <= Duration::zero()) {
       co_return absl::UnavailableError(absl::StrCat(found.status().message(), " (tried for ",

@@ -23,18 +23,23 @@ struct FindLimits {
   // If not empty: further ports on which the coordinator may listen. Then what else listens on one of the ports is passed
   // over, and `job` must be set.
   std::vector<int> more_ports = {};
+  // Further names or addresses of the coordinator's host, all of which are tried.
+  std::vector<std::string> more_hosts = {};
   // If not empty: a coordinator that does not have this job is passed over, and the search continues.
   std::string job = {};
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
   // If false, the search continues, because the coordinator may start later.
   bool refusal_is_final = false;
+  // If true, the search fails when no host resolves.
+  bool unresolved_is_final = false;
   // Describes how to change `total`. Appended to the error message when `total` has passed.
   std::string advice = {};
   // Called with one line for each step: a name to resolve, an address to connect to, or a result.
   std::function<void(absl::string_view)> trace = [](absl::string_view) {};
 };
 
-// Resolves `host`, connects and sends GET /healthz. Tries `port` and limits.more_ports in turn. Retries with growing pauses within the limits. The first
+// Resolves `host`, connects and sends GET /healthz. Tries `host` and limits.more_hosts, each with `port` and
+// limits.more_ports, in turn. Retries with growing pauses within the limits. The first
 // connect attempt times out after 1 s; the timeout doubles each time it expires.
 //   tell:   called with a human-readable line after about 0.6 s of waiting, and again when the cause changes.
 //   Errors: kUnavailable: no coordinator answered within the limits, or the name did not resolve;
