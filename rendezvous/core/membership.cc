@@ -171,6 +171,12 @@ void AbsentNodes::TakenOut(const std::string& host) {
   if (!present_.contains(host)) expected_.erase(host);
 }
 
+bool AbsentNodes::AllExpectedPresent() const {
+  if (expected_.empty() || present_.size() < expected_.size()) return false;
+  return std::all_of(expected_.begin(), expected_.end(),
+                     [this](const std::string& host) { return present_.contains(host); });
+}
+
 std::vector<AbsentNode> AbsentNodes::List() const {
   std::vector<AbsentNode> list;
   for (const auto& [host, node] : lost_) list.push_back(node);

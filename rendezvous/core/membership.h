@@ -128,6 +128,8 @@ class AbsentNodes {
   // A round was sealed without the lost nodes. They are no longer missing.
   void Sealed() { lost_.clear(); }
 
+  // Returns whether there are expected hosts, and each of them has a node.
+  bool AllExpectedPresent() const;
   // Sorted by host, then by time of loss.
   std::vector<AbsentNode> List() const;
 

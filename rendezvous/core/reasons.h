@@ -107,8 +107,9 @@ using EndOfRound = std::variant<FailureReported, NodeMissed, NodeStopping, Inter
 
 // --- Why a round is sealed now
 
+// The maximum, or all hosts that a scheduler has named.
 struct AllJoined {
-  int max_nodes = 0;
+  int nodes = 0;
 };
 struct LastCallOver {
   int nodes = 0;

@@ -34,7 +34,8 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
   if (s.pause_end) return;
   const int n = membership_.count(Phase::kWaiting);
   if (had_pause) return Seal(PauseOver{});
-  if (n >= policy_.max_nodes) return Seal(AllJoined{policy_.max_nodes});
+  if (n >= policy_.max_nodes || absent_.AllExpectedPresent())
+    return Seal(AllJoined{std::min(n, policy_.max_nodes)});
   if (!s.last_call_end) s.last_call_end = now_ + (last_round_ ? policy_.last_call : policy_.first_last_call);
   if (now_ >= *s.last_call_end) {
     Seal(LastCallOver{n, policy_.max_nodes});
@@ -71,7 +72,9 @@ std::optional<InterruptReason> RoundMachine::WhyInterrupt(const Running& s) cons
   }
   if (!s.last_call_end) return std::nullopt;
   const int newcomers = Newcomers();
-  if (membership_.in_round() + newcomers < policy_.max_nodes && now_ < *s.last_call_end) return std::nullopt;
+  const bool more_may_come =
+      membership_.in_round() + newcomers < policy_.max_nodes && !absent_.AllExpectedPresent();
+  if (more_may_come && now_ < *s.last_call_end) return std::nullopt;
   return NewcomersWait{newcomers};
 }
 

@@ -173,6 +173,25 @@ TEST_F(RoundResizeTest, WaitingNodesAreRemindedOfMissingNodes) {
                                    "2/3 nodes joined, waiting for n3 (not heard from); for 21 s so far"));
 }
 
+TEST_F(RoundResizeTest, NoLastCallWhenAllHostsOfTheSchedulerHaveJoined) {
+  Use({.min_nodes = 1, .max_nodes = 4, .first_last_call = seconds(30), .last_call = seconds(10)});
+  const auto join = [this](const std::string& id) {
+    return Step(NodeJoined{{.id = NodeId(id), .host = "host-" + id, .addr = id, .store_port = 100},
+                           {"host-a", "host-b", "host-c"}});
+  };
+  EXPECT_THAT(join("a"), IsEmpty());
+  EXPECT_THAT(join("x"), IsEmpty()) << "a host that is not on the list";
+  EXPECT_THAT(join("b"), IsEmpty());
+  EXPECT_EQ(join("c").size(), 4u);
+  EXPECT_EQ(machine_->state(), State::kRunning);
+  Killed("c");
+  Ready("a", 0, 1);
+  Ready("x", 0, 1);
+  EXPECT_EQ(Ready("b", 0, 1).size(), 6u) << "a report and a start for each";
+  EXPECT_THAT(join("c"), ElementsAre("a:stop r1", "b:stop r1", "x:stop r1"))
+      << "newcomers wait for nobody either";
+}
+
 TEST_F(RoundResizeTest, LostNodesAreListedUntilTheNextRound) {
   Start(ScaleUp::kImmediate);
   Killed("b");

@@ -102,7 +102,7 @@ std::string ToText(const EndOfRound& reason) {
 std::string ToText(const SealReason& reason) {
   return std::visit(
       Overloaded{
-          [](const AllJoined& r) { return absl::StrCat("all ", Counted(r.max_nodes, "node"), " joined"); },
+          [](const AllJoined& r) { return absl::StrCat("all ", Counted(r.nodes, "node"), " joined"); },
           [](const LastCallOver& r) {
             return absl::StrCat(r.nodes, " of at most ", Counted(r.max_nodes, "node"),
                                 " joined and the last call is over");
