@@ -54,7 +54,7 @@ std::string When(const SeenXid& seen, const FailedWorker& worker) {
   const TimePoint at = seen.at;
   return absl::StrCat(seen.count > 1 ? absl::StrCat(" ", seen.count, " times, first") : "", " ",
                       at <= worker.failed ? InLargestUnits(worker.failed - at) + " before the failure"
-                                          : InLargestUnits(at - worker.failed) + " after");
+                                          : InLargestUnits(at - worker.failed) + " after the failure");
 }
 
 std::string Line(const SeenXid& seen, const FailedWorker& worker) {

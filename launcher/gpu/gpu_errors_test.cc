@@ -97,7 +97,8 @@ TEST(XidEvidenceTest, OnlyMessagesOfTheLifeOfTheWorkerCount) {
   EXPECT_THAT(XidEvidence({Seen(0, kBus)}, Worker()), ElementsAre(HasSubstr(" 10.0 s before the failure")));
   EXPECT_THAT(XidEvidence({Seen(10'000, kBus)}, Worker()),
               ElementsAre(HasSubstr(" 0 ms before the failure")));
-  EXPECT_THAT(XidEvidence({Seen(10'300, kBus)}, Worker()), ElementsAre(HasSubstr(" 300 ms after")));
+  EXPECT_THAT(XidEvidence({Seen(10'300, kBus)}, Worker()),
+              ElementsAre(HasSubstr(" 300 ms after the failure")));
   EXPECT_THAT(XidEvidence({Seen(11'001, kBus)}, Worker()), IsEmpty());
 }
 
