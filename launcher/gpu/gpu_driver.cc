@@ -52,7 +52,11 @@ absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::o
 std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vector<UsedGpu>& gpus) {
   std::vector<GpuMemoryHealth> health;
   health.reserve(gpus.size());
-  for (const UsedGpu& gpu : gpus) health.push_back(nvml.MemoryHealth(gpu.device).value_or(gpu.health));
+  for (const UsedGpu& gpu : gpus) {
+    GpuMemoryHealth& now = health.emplace_back(nvml.MemoryHealth(gpu.device).value_or(gpu.health));
+    if (!now.uncorrected)
+      now.uncorrected = gpu.health.uncorrected;  // The GPU does not respond, or has no ECC.
+  }
   return health;
 }
 

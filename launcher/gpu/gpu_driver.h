@@ -32,7 +32,7 @@ struct UsedGpu {
 absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::optional<std::string>& visible,
                                                   bool leftovers, pid_t root);
 
-// Returns the state of the memory of each of `gpus`; the former state if it cannot be read.
+// Returns the state of the memory of each of `gpus`; the former state, or number of errors, if it cannot be read.
 std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vector<UsedGpu>& gpus);
 
 }  // namespace ddprun

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,12 +18,15 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 constexpr Duration kPause = milliseconds(50);
+// Workers do not use their GPUs earlier than this after their start.
+constexpr Duration kNoUse = milliseconds(250);
 constexpr size_t kMaxSeen = 1024;  // kinds of messages that are kept
 
 }  // namespace
 
 struct GpuWatch::Driver {
-  std::optional<Nvml> nvml;
+  std::mutex mutex;
+  std::optional<Nvml> nvml;  // guarded by mutex
 };
 
 GpuWatch::GpuWatch(boost::asio::io_context& io, Options options, const AgentLog* log,
@@ -56,6 +60,7 @@ void GpuWatch::Open() {
         const DriverCall call;
         absl::StatusOr<Nvml> nvml = Nvml::Open();
         if (!nvml.ok()) return nvml.status();
+        const std::lock_guard lock(driver->mutex);
         driver->nvml = *std::move(nvml);
         return FindUsedGpus(*driver->nvml, visible, leftovers, root);
       },
@@ -115,7 +120,9 @@ void GpuWatch::BeforeStart(std::function<void()> start) {
     start_time_ = Now();
     start();
   };
-  if (!asking_ || start_timer_.expiry() <= Now()) StartPending();
+  const bool known = !asking_;  // otherwise the pending answer contains the state of the memory
+  if (known || start_timer_.expiry() <= Now()) StartPending();
+  if (known) ReadBaseline();
 }
 
 void GpuWatch::StartPending() {
@@ -200,6 +207,7 @@ void GpuWatch::Started(LocalRank local_rank, pid_t pid) {
 void GpuWatch::Failed() {
   if (driver_ == nullptr) return;
   ReadKernelLog();  // now: the children of the worker, which a message may name, are still running
+  use_baseline_ = false;
   if (asking_ || stuck_ || gpus_.empty()) return;
   if (std::exchange(reading_, true)) {
     read_again_ = true;
@@ -214,6 +222,7 @@ void GpuWatch::ReadHealth() {
       io_, std::max(Duration::zero(), read_end_ - Now()),
       [driver = driver_, gpus = gpus_] {
         const DriverCall call;
+        const std::lock_guard lock(driver->mutex);
         return ReadMemoryHealth(*driver->nvml, gpus);
       },
       [this](std::optional<std::vector<GpuMemoryHealth>> health) {
@@ -229,6 +238,30 @@ void GpuWatch::ReadHealth() {
         }
         reading_ = false;
         read_();
+      });
+}
+
+void GpuWatch::ReadBaseline() {
+  if (driver_ == nullptr || stuck_ || reading_ || gpus_.empty()) return;
+  use_baseline_ = true;
+  if (std::exchange(reading_baseline_, true)) return;
+  ComputeInBackground<std::vector<GpuMemoryHealth>>(
+      io_, DriverLimits().total,
+      [driver = driver_, gpus = gpus_] {
+        const DriverCall call;
+        const std::lock_guard lock(driver->mutex);
+        return ReadMemoryHealth(*driver->nvml, gpus);
+      },
+      [this](std::optional<std::vector<GpuMemoryHealth>> health) {
+        reading_baseline_ = false;
+        if (!health) {
+          if (!std::exchange(stuck_, true)) log_.Detail(DriverHasNotAnswered(DriverLimits().total));
+          return;
+        }
+        // A late answer may contain errors of the workers.
+        if (!use_baseline_ || Now() - start_time_ > kNoUse) return;
+        now_ = *std::move(health);
+        for (size_t i = 0; i < gpus_.size(); ++i) gpus_[i].health = now_[i];
       });
 }
 

@@ -27,8 +27,8 @@ namespace ddprun {
 // Does nothing on machines without NVIDIA's driver. Never blocks `io`, and never fails the job: answers of the
 // driver that come too late are not reported. The kernel's log is read if this process has permission; pids
 // in it are used only in the initial PID namespace.
-//   Cost:    without a driver, one call of access() per job. With a driver, each Xid message and each failure
-//            wake a thread.
+//   Cost:    without a driver, one call of access() per job. With a driver, each Xid message, each start and each
+//            failure wake a thread.
 //   Threads: the thread that runs `io`.
 class GpuWatch {
  public:
@@ -57,7 +57,8 @@ class GpuWatch {
   void Open();
   // Call before each start. Calls `start` when the processes on the GPUs are known, or after kStartLimit,
   // whichever comes first; at once if there is nothing to wait for. If the answer comes after that, processes
-  // that /proc does not show are not mentioned, because they may be the workers.
+  // that /proc does not show are not mentioned, because they may be the workers. Does not wait for the state of the
+  // GPUs' memory, which is read again while the workers start.
   void BeforeStart(std::function<void()> start);
 
   void Started(LocalRank local_rank, pid_t pid);
@@ -93,6 +94,9 @@ class GpuWatch {
   void ReadKernelLog();
   // Reads the state of the GPUs' memory until read_end_.
   void ReadHealth();
+  // Reads it for comparison with that after a failure. The job may have waited for its start, or may have lost another
+  // node, so the state that was read last may be old.
+  void ReadBaseline();
   std::optional<LocalRank> WorkerOf(pid_t pid) const;
   // Indices in gpus_ of the GPUs that the worker can use.
   std::vector<size_t> GpusOf(LocalRank local_rank) const;
@@ -108,8 +112,10 @@ class GpuWatch {
   bool late_ = false;               // the driver has not answered that in time
   bool stuck_ = false;              // a later call has not returned in time, so no other is made
   std::vector<UsedGpu> gpus_;       // empty: not known
-  std::vector<GpuMemoryHealth>
-      now_;  // of gpus_, when it was last read; UsedGpu::health is that before the last start
+  // Of gpus_, when it was last read; UsedGpu::health is that before the last start.
+  std::vector<GpuMemoryHealth> now_;
+  bool reading_baseline_ = false;
+  bool use_baseline_ = false;  // no worker has failed since the last start
   bool reading_ = false;
   bool read_again_ = false;      // another worker has failed meanwhile
   TimePoint read_end_ = {};      // while reading_: when the driver counts as broken

@@ -115,6 +115,12 @@ class GpuWatchTest : public testing::Test {
     }
     ASSERT_TRUE(done()) << "not within 20 s. Said:\n" << said_;
   }
+  // Runs until nothing is pending.
+  void RunAll() {
+    io_.restart();
+    io_.run_for(seconds(20));
+    ASSERT_TRUE(io_.stopped());
+  }
   static Failure FailureOf(int local_rank, pid_t pid) {
     return {.local_rank = LocalRank(local_rank), .pid = pid, .failed_at = Now()};
   }
@@ -355,6 +361,66 @@ TEST_F(GpuWatchTest, EccErrorsThatAreNewAreEvidence) {
   watch.BeforeStart([] {});
   watch.Started(LocalRank(0), 14);
   EXPECT_THAT(watch.Evidence(FailureOf(0, 14)), IsEmpty());
+}
+
+// The agent may wait for its first round for hours, in which other jobs use the GPUs, and a round may end because of
+// another node.
+TEST_F(GpuWatchTest, EccErrorsBeforeAStartAreNoEvidence) {
+  SetMemory("0 5 0 0\n1 0 0 0\n");
+  GpuWatch& watch = Opened({.handed_out = true, .narrowed = true, .num_workers = 1});
+  SetMemory("0 7 1 0\n1 0 0 0\n");
+  watch.BeforeStart([] {});
+  watch.Started(LocalRank(0), 12);
+  RunAll();
+  watch.Failed();
+  RunUntil([&] { return reads_ == 1; });
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 12)), IsEmpty());
+  SetMemory("0 8 1 0\n1 0 0 0\n");
+  watch.Failed();
+  RunUntil([&] { return reads_ == 2; });
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 12)), ElementsAre(HasSubstr("1 uncorrected ECC error since")));
+}
+
+// The state at the start is read while the workers start. Their errors must not be taken for old ones.
+TEST_F(GpuWatchTest, EccErrorsAreEvidenceIfTheStateAtTheStartIsReadTooLate) {
+  SetMemory("0 5 0 0\n1 0 0 0\n");
+  GpuWatch& watch = Opened({.handed_out = true, .narrowed = true, .num_workers = 1});
+  SetMemory("0 7 0 0\n1 0 0 0\n");
+  watch.BeforeStart([] {});
+  watch.Started(LocalRank(0), 12);
+  watch.Failed();  // before the answer
+  RunAll();
+  EXPECT_EQ(reads_, 1);
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 12)), ElementsAre(HasSubstr("2 uncorrected ECC errors since")));
+
+  SetMemory("0 8 0 0\n1 0 0 0\n");
+  watch.BeforeStart([] {});
+  watch.Started(LocalRank(0), 14);
+  boost::asio::io_context other;
+  boost::asio::steady_timer(other, milliseconds(300)).wait();  // the answer waits for its handler
+  RunAll();
+  watch.Failed();
+  RunUntil([&] { return reads_ == 2; });
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 14)), ElementsAre(HasSubstr("1 uncorrected ECC error since")));
+}
+
+TEST_F(GpuWatchTest, ADriverThatHangsAtAStartIsCalledOnceMore) {
+  GpuWatch& watch = Opened({.handed_out = true});
+  setenv("FAKE_NVML_HANG", "nvmlDeviceGetTotalEccErrors", 1);
+  const size_t threads = NumThreads();
+  for (int round = 0; round < 3; ++round) {
+    bool started = false;
+    watch.BeforeStart([&] { started = true; });
+    EXPECT_TRUE(started);
+    watch.Started(LocalRank(0), 12 + round);
+  }
+  watch.Failed();
+  RunUntil([&] { return reads_ > 0; });
+  EXPECT_THAT(said_, HasSubstr("has not answered within 500 ms: ECC errors of GPUs are not reported"));
+  watch.BeforeStart([] {});
+  watch.Failed();
+  EXPECT_FALSE(watch.reading());
+  EXPECT_LE(NumThreads(), threads + 2) << "one for the starts, one for the failure";
 }
 
 TEST_F(GpuWatchTest, ADriverThatHangsDelaysAReportByHalfASecond) {
