@@ -21,12 +21,12 @@ std::string NameOf(const Nvml& nvml, const std::string& device, const std::vecto
   return name;
 }
 
-void FindLeftovers(const Nvml& nvml, pid_t root, UsedGpu& gpu) {
+void FindLeftovers(const Nvml& nvml, pid_t root, const std::string& proc, UsedGpu& gpu) {
   const absl::StatusOr<std::vector<GpuProcess>> processes = nvml.Processes(gpu.device);
   gpu.leftovers_status = processes.status();
   if (!processes.ok()) return;
   for (const GpuProcess& process : *processes) {
-    if (std::optional<Leftover> leftover = FindLeftover(process, root)) {
+    if (std::optional<Leftover> leftover = FindLeftover(process, root, proc)) {
       gpu.leftovers.push_back(*std::move(leftover));
     }
   }
@@ -35,7 +35,7 @@ void FindLeftovers(const Nvml& nvml, pid_t root, UsedGpu& gpu) {
 }  // namespace
 
 absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::optional<std::string>& visible,
-                                                  bool leftovers, pid_t root) {
+                                                  bool leftovers, pid_t root, const std::string& proc) {
   ASSIGN_OR_RETURN(const std::vector<std::string> uuids, nvml.Uuids());
   std::vector<UsedGpu> gpus;
   for (const std::string& device : VisibleGpus(visible, uuids)) {
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::o
       gpu.address = ParsePciAddress(*address);
     }
     gpu.health = nvml.MemoryHealth(device).value_or(GpuMemoryHealth{});
-    if (leftovers) FindLeftovers(nvml, root, gpu);
+    if (leftovers) FindLeftovers(nvml, root, proc, gpu);
   }
   return gpus;
 }

@@ -28,9 +28,10 @@ struct UsedGpu {
 
 // Returns the GPUs that CUDA_VISIBLE_DEVICES=`visible` names, in its order; nullopt means all GPUs.
 //   leftovers: whether to look for processes that are not descendants of `root`.
+//   proc:      see FindLeftover.
 //   Errors:    the driver reports no device, or does not work.
 absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::optional<std::string>& visible,
-                                                  bool leftovers, pid_t root);
+                                                  bool leftovers, pid_t root, const std::string& proc);
 
 // Returns the state of the memory of each of `gpus`; the former state, or number of errors, if it cannot be read.
 std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vector<UsedGpu>& gpus);

@@ -55,14 +55,14 @@ void GpuWatch::Open() {
   asking_ = true;
   ComputeInBackground<absl::StatusOr<std::vector<UsedGpu>>>(
       io_, DriverLimits().total,
-      [driver = driver_, visible = options_.visible, leftovers = options_.handed_out,
-       root = getpid()]() -> absl::StatusOr<std::vector<UsedGpu>> {
+      [driver = driver_, visible = options_.visible, leftovers = options_.handed_out, root = getpid(),
+       proc = options_.proc]() -> absl::StatusOr<std::vector<UsedGpu>> {
         const DriverCall call;
         absl::StatusOr<Nvml> nvml = Nvml::Open();
         if (!nvml.ok()) return nvml.status();
         const std::lock_guard lock(driver->mutex);
         driver->nvml = *std::move(nvml);
-        return FindUsedGpus(*driver->nvml, visible, leftovers, root);
+        return FindUsedGpus(*driver->nvml, visible, leftovers, root, proc);
       },
       [this](auto gpus) { OnGpus(std::move(gpus)); });
   slow_timer_.expires_after(options_.slow_driver);

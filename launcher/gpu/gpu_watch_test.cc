@@ -201,6 +201,15 @@ TEST_F(GpuWatchTest, WarnsAboutOtherProcessesBeforeTheWorkersStart) {
   EXPECT_THAT(said_, Not(HasSubstr(absl::StrCat("pid ", family.child())))) << "it descends from this process";
 }
 
+TEST_F(GpuWatchTest, AnotherProcessWithAPidThatTheDriverReportsIsNotNamed) {
+  setenv("FAKE_NVML_PROCESSES", "0:1:1", 1);
+  std::filesystem::create_directories(dir_ + "/1/fd");
+  std::filesystem::create_symlink("/dev/null", dir_ + "/1/fd/0");
+  Opened({.handed_out = true});
+  EXPECT_THAT(said_, HasSubstr("pid 1, 1 byte of GPU memory: not visible here"));
+  EXPECT_THAT(said_, Not(HasSubstr("kill")));
+}
+
 // In a container, the driver may list workers under pids of the host.
 TEST_F(GpuWatchTest, AfterTheStartInvisibleProcessesMayBeWorkers) {
   setenv("FAKE_NVML_PROCESSES", "0:1:1,0:536870911:1,1:536870911:1", 1);

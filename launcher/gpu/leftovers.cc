@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -105,6 +108,26 @@ std::string JobOf(pid_t pid) {
   return Shortened(CleanLine(absl::StrReplaceAll(job, {{"\n", " "}})), kMaxJob);
 }
 
+// Whether the process has a device of NVIDIA open. Returns nullopt if its files cannot be listed, or if it has none: a
+// process that is ending gives up its files before it releases its memory on the GPU.
+std::optional<bool> HasDeviceOpen(const std::string& proc, pid_t pid) {
+  const std::string folder = absl::StrCat(proc, "/", pid, "/fd");
+  std::error_code error;
+  bool has_files = false;
+  for (std::filesystem::directory_iterator files(folder, error), end; !error && files != end;
+       files.increment(error)) {
+    std::error_code unreadable;
+    const std::string target = std::filesystem::read_symlink(files->path(), unreadable).string();
+    if (unreadable == std::errc::no_such_file_or_directory) continue;  // The process has just closed it.
+    if (unreadable) return std::nullopt;
+    // The path has another beginning if the process has another root directory.
+    if (absl::StrContains(target, "/dev/nvidia")) return true;
+    has_files = true;
+  }
+  if (error || !has_files) return std::nullopt;
+  return false;
+}
+
 std::string Line(const Leftover& process) {
   const std::string memory = process.gpu.bytes ? absl::StrCat(InBytes(*process.gpu.bytes), " of GPU memory")
                                                : "an unknown amount of GPU memory";
@@ -122,11 +145,12 @@ std::string Line(const Leftover& process) {
 
 }  // namespace
 
-std::optional<Leftover> FindLeftover(const GpuProcess& gpu, pid_t root) {
+std::optional<Leftover> FindLeftover(const GpuProcess& gpu, pid_t root, const std::string& proc) {
   Leftover leftover = {.gpu = gpu};
   const std::optional<ProcessEntry> entry = gpu.pid > 0 ? ReadProcess(gpu.pid) : std::nullopt;
   if (!entry) return leftover;
   if (gpu.pid == root || entry->comm == kMpsServer || DescendsFrom(gpu.pid, root)) return std::nullopt;
+  if (!HasDeviceOpen(proc, gpu.pid).value_or(true)) return leftover;
   leftover.visible = true;
   leftover.user = UserOf(gpu.pid);
   leftover.command = CommandOf(gpu.pid, entry->comm);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr char kNoProc[] = "/no/such";  // no files can be listed
 
 // A child of this test that runs `sleep` with the given environment until the end of the test.
 class Child {
@@ -65,7 +67,7 @@ std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(
 
 TEST(FindLeftoverTest, DescribesARealProcess) {
   const Child child({"TORCHELASTIC_RUN_ID=job7", "RANK=3", "DDPRUN_ROUND=0"});
-  const std::optional<Leftover> found = FindLeftover({child.pid(), 30 * kGiB}, 1 << 30);
+  const std::optional<Leftover> found = FindLeftover({child.pid(), 30 * kGiB}, 1 << 30, kNoProc);
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->visible);
   EXPECT_EQ(found->command, "sleep 1000000");
@@ -89,7 +91,7 @@ TEST(FindLeftoverTest, NamesTheLauncherOfTheProcess) {
   };
   for (const auto& c : kCases) {
     const Child child(c.environment);
-    EXPECT_EQ(FindLeftover({child.pid(), 1}, 1 << 30).value_or(Leftover{}).job, c.job);
+    EXPECT_EQ(FindLeftover({child.pid(), 1}, 1 << 30, kNoProc).value_or(Leftover{}).job, c.job);
   }
 }
 
@@ -106,6 +108,50 @@ TEST(FindLeftoverTest, AProcessOfAnotherNamespaceIsNotVisible) {
     ASSERT_TRUE(found);
     EXPECT_FALSE(found->visible);
   }
+}
+
+// In a container, the driver may report a pid of the host that another process has here.
+TEST(FindLeftoverTest, AProcessWithoutADeviceOfNvidiaIsNotTheOneThatTheDriverMeans) {
+  const struct {
+    std::vector<std::string> files;
+    bool visible;
+  } kCases[] = {
+      {{"/dev/null", "/var/roots/7/dev/nvidia0"}, true},  // a process with another root directory
+      {{"/dev/null", "/dev/nvidia0"}, true},
+      {{"/dev/nvidiactl"}, true},
+      {{"/dev/null", "pipe:[1]", "/home/nvidia/train.py", "/dev/nvme0"}, false},
+      {{}, true},  // it is ending
+  };
+  const Child child({});
+  std::string proc = testing::TempDir() + "/procXXXXXX";
+  ASSERT_NE(mkdtemp(proc.data()), nullptr);
+  const std::string fd = proc + "/" + std::to_string(child.pid()) + "/fd";
+  for (const auto& c : kCases) {
+    std::filesystem::remove_all(fd);
+    std::filesystem::create_directories(fd);
+    for (size_t i = 0; i < c.files.size(); ++i) {
+      std::filesystem::create_symlink(c.files[i], fd + "/" + std::to_string(i));
+    }
+    const std::optional<Leftover> found = FindLeftover({child.pid(), 1}, 1 << 30, proc);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->visible, c.visible) << testing::PrintToString(c.files);
+    EXPECT_EQ(found->command, c.visible ? "sleep 1000000" : "");
+  }
+  std::filesystem::remove_all(fd);
+  EXPECT_TRUE(FindLeftover({child.pid(), 1}, 1 << 30, proc)->visible) << "its files cannot be listed";
+}
+
+TEST(FindLeftoverTest, OpenDevicesAreFoundInTheRealProc) {
+  const Child without({});
+  EXPECT_FALSE(FindLeftover({without.pid(), 1}, 1 << 30)->visible);
+  std::string folder = testing::TempDir() + "/devXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_directories(folder + "/dev");
+  const int device = open((folder + "/dev/nvidia0").c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(device, 0);
+  const Child with({});
+  close(device);
+  EXPECT_TRUE(FindLeftover({with.pid(), 1}, 1 << 30)->visible);
 }
 
 TEST(LeftoverWarningTest, NamesTheProcessesAndTheRemedy) {

@@ -153,8 +153,13 @@ TEST_F(GpuTest, ADriverThatHangsDoesNotHoldUpTheJob) {
 
 TEST_F(GpuTest, ProcessesOnTheGpusAreNamedAtStart) {
   // A job that has left a process on GPU 1, and a process of another PID namespace on GPU 0.
+  // It inherits the open device.
+  std::filesystem::create_directories(dir_ + "/dev");
+  const int device = open((dir_ + "/dev/nvidia1").c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(device, 0);
   const Process leftover({"/bin/sleep", "1000000"}, Stdio::kPipes,
                          {{"TORCHELASTIC_RUN_ID", "job7"}, {"RANK", "3"}, {"DDPRUN_ROUND", "2"}});
+  close(device);
   const std::string pid = std::to_string(leftover.pid());
   const auto agent = Fail("exit 3", {"--max-restarts=1"},
                           {{"FAKE_NVML_PROCESSES", "1:" + pid + ":3221225472,0:536870911:1048576"}});
