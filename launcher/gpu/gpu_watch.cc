@@ -62,7 +62,10 @@ void GpuWatch::Open() {
         if (!nvml.ok()) return nvml.status();
         const std::lock_guard lock(driver->mutex);
         driver->nvml = *std::move(nvml);
-        return FindUsedGpus(*driver->nvml, visible, leftovers, root, proc);
+        absl::StatusOr<std::vector<UsedGpu>> gpus =
+            FindUsedGpus(*driver->nvml, visible, leftovers, root, proc);
+        if (gpus.ok() && gpus->empty()) driver->nvml.reset();  // here, because closing may block
+        return gpus;
       },
       [this](auto gpus) { OnGpus(std::move(gpus)); });
   slow_timer_.expires_after(options_.slow_driver);

@@ -53,7 +53,8 @@ class GpuWatch {
   GpuWatch& operator=(const GpuWatch&) = delete;
   ~GpuWatch();
 
-  // Asks the driver for the GPUs, in the background. Call once, before the first start of the workers.
+  // Asks the driver for the GPUs, in the background. Call once, before the first start of the workers. The library stays
+  // open for reading the state of the GPUs' memory, unless CUDA_VISIBLE_DEVICES excludes all GPUs.
   void Open();
   // Call before each start. Calls `start` when the processes on the GPUs are known, or after kStartLimit,
   // whichever comes first; at once if there is nothing to wait for. If the answer comes after that, processes
@@ -83,7 +84,7 @@ class GpuWatch {
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
   void OnGpus(std::optional<absl::StatusOr<std::vector<UsedGpu>>> gpus);
-  // Makes no further calls. The library stays open, because closing it may block if a GPU is broken.
+  // Makes no further calls. An open library stays open, because closing it may block if a GPU is broken.
   void AbandonDriver();
   void WarnAboutLeftovers() const;
   void StartPending();

@@ -176,6 +176,24 @@ TEST_F(GpuWatchTest, TheLibraryStaysOpenAfterAnError) {
   EXPECT_FALSE(std::filesystem::exists(closed));
 }
 
+TEST_F(GpuWatchTest, TheLibraryIsClosedIfTheWorkersCannotUseGpus) {
+  const std::string closed = dir_ + "/closed";
+  setenv("FAKE_NVML_SHUTDOWN", closed.c_str(), 1);
+  GpuWatch& watch = Opened({.visible = "", .driver_device = "/dev/null"});
+  EXPECT_TRUE(std::filesystem::exists(closed));
+  watch.Started(LocalRank(0), 12);
+  watch.Failed();
+  EXPECT_FALSE(watch.reading());
+  watch.BeforeStart([] {});
+  watch.Started(LocalRank(0), 13);
+  EXPECT_THAT(watch.Evidence(FailureOf(0, 13)), IsEmpty());
+  EXPECT_EQ(said_, "");
+
+  std::filesystem::remove(closed);
+  Opened({.driver_device = "/dev/null"});
+  EXPECT_FALSE(std::filesystem::exists(closed)) << "the workers may use all GPUs";
+}
+
 // The warnings about other processes: none, one and three on two GPUs.
 TEST_F(GpuWatchTest, WarnsAboutOtherProcessesBeforeTheWorkersStart) {
   const Family family;
