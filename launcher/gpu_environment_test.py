@@ -4,6 +4,7 @@
 Runs each row of the table "One worker per GPU" in docs/worker_env.md, and commands whose driver does not respond.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -66,14 +67,24 @@ class GpuEnvironmentTest(unittest.TestCase):
         # With STRICT, the fake aborts if ddprun ends by exit() while it is in a call.
         environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": DRIVER, "FAKE_NVML_DEVICES": "1",
                        "FAKE_NVML_HANG": "nvmlInit", "FAKE_NVML_STRICT": "1"}  # fmt: skip
-        for options in (["--nproc-per-node=gpu"], ["--numa-binding=node"], ["--numa-binding=node", "--dry-run"]):
-            with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
+        variants = (["--nproc-per-node=gpu"], ["--nproc-per-node=auto"], ["--numa-binding=node"],
+                    ["--numa-binding=node", "--dry-run"])  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            jobs = []
+            for options in variants:
                 command = [DDPRUN, *options, "--no-python", "true"]
-                with subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True) as job:
+                job = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True)
+                stack.enter_context(job)
+                stack.callback(job.kill)  # if a check fails
+                jobs.append(job)
+            for options, job in zip(variants, jobs):
+                with self.subTest(options=options):
                     self.assertIn("NVIDIA's driver library has not answered within 5 s", job.stderr.readline())
                     job.terminate()
                     _, rest = job.communicate(timeout=SECONDS)
                     self.assertIn("SIGTERM", rest)
+                    if "nproc" in options[0]:
+                        self.assertIn(f"error: {options[0]}: received SIGTERM while waiting", rest)
                     self.assertEqual(job.returncode, 1)
 
     def test_every_row(self):

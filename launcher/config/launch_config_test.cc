@@ -47,6 +47,14 @@ TEST(LaunchConfigTest, CountsLocalWorkers) {
   const auto none = cpu_only.Parse({"--nproc-per-node=gpu", "/bin/true"});
   EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(none.status().message(), "--nproc-per-node=gpu: Cuda is not available. (no driver)");
+  for (const absl::Status& why :
+       {absl::DeadlineExceededError("no answer"), absl::CancelledError("SIGTERM")}) {
+    const Machine hanging = {.gpus = why};
+    for (const char* text : {"--nproc-per-node=auto", "--nproc-per-node=gpu"}) {
+      EXPECT_EQ(hanging.Parse({text, "/bin/true"}).status(),
+                absl::Status(why.code(), absl::StrCat(text, ": ", why.message())));
+    }
+  }
   const auto xpu = cpu_only.Parse({"--nproc-per-node=xpu", "/bin/true"});
   EXPECT_EQ(xpu.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(xpu.status().message()), HasSubstr("Xpu is not available."));

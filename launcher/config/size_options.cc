@@ -60,15 +60,16 @@ absl::StatusOr<int> CountLocalWorkers(const Options& options, const ProcessInput
     if (variable == "CUDA_VISIBLE_DEVICES") visible = value;
   }
   const bool narrowed = options.IsSet("virtual-local-rank");
-  if (text == "auto") {
-    const absl::StatusOr<int> count = inputs.count_gpus(visible, narrowed);
-    config.counts_gpus = count.ok();
-    return count.value_or(inputs.num_cpus);
-  }
-  if (text == "gpu") {
+  if (text == "auto" || text == "gpu") {
     absl::StatusOr<int> count = inputs.count_gpus(visible, narrowed);
     config.counts_gpus = count.ok();
     if (count.ok()) return count;
+    if (!absl::IsFailedPrecondition(count.status())) {
+      // Whether there are GPUs is not known.
+      return absl::Status(count.status().code(),
+                          absl::StrCat(options.Quote(kName), ": ", count.status().message()));
+    }
+    if (text == "auto") return inputs.num_cpus;
     return absl::FailedPreconditionError(absl::StrCat(options.Quote(kName), ": Cuda is not available. (",
                                                       std::string(count.status().message()), ")"));
   }
