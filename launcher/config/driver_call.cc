@@ -2,15 +2,13 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/event.h"
 #include "base/exit_info.h"
 #include "base/text.h"
 
@@ -34,12 +32,6 @@ std::optional<int> PendingSignal() {
   return std::nullopt;
 }
 
-struct Shared {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool ended = false;  // guarded by mutex
-};
-
 }  // namespace
 
 DriverCall::DriverCall() { ++calls; }
@@ -53,7 +45,7 @@ std::string DriverHasNotAnswered(Duration within) {
 
 absl::Status RunDriverCall(std::function<void()> work, const std::function<void(absl::string_view)>& say,
                            const DriverLimits& limits) {
-  const auto shared = std::make_shared<Shared>();
+  const auto ended = std::make_shared<Event>();
   // Exists before this function can return, so that InDriverCall() is true after an error.
   auto call = std::make_shared<DriverCall>();
   sigset_t all, before;
@@ -61,13 +53,11 @@ absl::Status RunDriverCall(std::function<void()> work, const std::function<void(
   pthread_sigmask(SIG_SETMASK, &all,
                   &before);  // The new thread inherits it: signals are for this process's event loop.
   try {
-    std::thread([shared, call, work = std::move(work)]() mutable {
+    std::thread([ended, call, work = std::move(work)]() mutable {
       work();
       work = nullptr;
       call.reset();
-      const std::lock_guard lock(shared->mutex);
-      shared->ended = true;
-      shared->changed.notify_all();
+      ended->Set();
     }).detach();
   } catch (const std::system_error& error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -79,8 +69,7 @@ absl::Status RunDriverCall(std::function<void()> work, const std::function<void(
 
   const TimePoint start = std::chrono::steady_clock::now();
   bool told = false;
-  std::unique_lock lock(shared->mutex);
-  while (!shared->changed.wait_for(lock, kPoll, [&] { return shared->ended; })) {
+  while (!ended->WaitUntil(std::chrono::steady_clock::now() + kPoll)) {
     const Duration waited = std::chrono::steady_clock::now() - start;
     if (const std::optional<int> signo = PendingSignal()) {
       return absl::CancelledError(

@@ -3,34 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "base/event.h"
 
 namespace ddprun {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// A call that does not return until it is released.
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool open = false;
-
-  void Open() {
-    const std::lock_guard lock(mutex);
-    open = true;
-    changed.notify_all();
-  }
-  void Wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return open; });
-  }
-};
 
 class DriverCallTest : public testing::Test {
  protected:
@@ -48,12 +33,12 @@ class DriverCallTest : public testing::Test {
   }
   // Lets the call return, and waits until its thread is out of it.
   void Release() {
-    gate_->Open();
+    gate_->Set();
     while (InDriverCall()) {
     }
   }
 
-  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  std::shared_ptr<Event> gate_ = std::make_shared<Event>();  // what the call waits for
   std::vector<std::string> said_;
 };
 
