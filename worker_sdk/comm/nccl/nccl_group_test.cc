@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -153,6 +154,25 @@ TEST(NcclGroupFaultTest, OperationsInFlightAreAbortedByTheDestructor) {
     }
     Work work = gpu.comm.AllReduce(tensor, ReduceOp::kSum, gpu.on());
     gpu.comm = {};
+    EXPECT_EQ(work.Wait().code(), StatusCode::kAborted);
+  });
+}
+
+// Freeing memory waits for all work on the GPU, which only the abort ends.
+TEST(NcclGroupFaultTest, MemoryThatIsBeingFreedDoesNotDelayTheAbort) {
+  WithGpuRanks({2}, [](GpuRank& gpu) {
+    const Tensor tensor = gpu.Put<float>({1});
+    if (gpu.comm.rank() == 1) {
+      EXPECT_EQ(gpu.comm.Barrier().Wait().code(), StatusCode::kAborted);
+      return;
+    }
+    std::optional<DeviceMemory> other = *DeviceMemory::Allocate(gpu.context(), 8);
+    Work work = gpu.comm.AllReduce(tensor, ReduceOp::kSum, gpu.on());
+    EXPECT_EQ(work.WaitOn(gpu.stream()), OkStatus()) << "it is in flight";
+    other.reset();
+    const auto start = steady_clock::now();
+    gpu.comm = {};
+    EXPECT_LT(steady_clock::now() - start, seconds(8)) << "an abort has 10 s";
     EXPECT_EQ(work.Wait().code(), StatusCode::kAborted);
   });
 }

@@ -1,12 +1,12 @@
 // An operation of a group that uses NCCL: one of NCCL, or a message.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/steady_condition.h"
 #include "base/time.h"
 #include "ddprun/status.h"
 #include "worker_sdk/comm/call.h"
@@ -20,7 +20,7 @@ namespace ddprun {
 struct NcclShared {
   std::mutex mu;
   // Notified when an operation starts, finishes, is in flight, or has another deadline; and when the thread must stop.
-  std::condition_variable changed;
+  SteadyCondition changed;
 };
 
 // The events of an operation: it starts after `before`, and has ended at `after`, which is recorded by then.
