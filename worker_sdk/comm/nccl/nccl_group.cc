@@ -130,11 +130,14 @@ class NcclGroup final : public internal::Group, public Fabric::Member {
 NcclGroup::~NcclGroup() {
   if (membership_) membership_->BeginLeaving();
   if (gate_.closed()) return;  // retired
-  bool pending = false;
+  std::vector<std::shared_ptr<NcclOperation>> operations;
   {
     const std::lock_guard lock(shared_->mu);
-    pending = !operations_.empty();
+    operations.assign(operations_.begin(), operations_.end());
   }
+  // An operation that a stream has waited for is not pending, although the thread may not have looked at it since.
+  const bool pending = std::ranges::any_of(operations, [](const auto& o) { return o->IsPending(); });
+  operations.clear();
   if (pending || !messages_->IsIdle()) host_->Abort("its communicator was destroyed with operations pending");
   messages_->Stop();
   StopThread();

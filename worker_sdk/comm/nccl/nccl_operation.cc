@@ -94,6 +94,17 @@ void NcclOperation::Finish(const Status& status) {
   shared_->changed.notify_all();
 }
 
+bool NcclOperation::IsPending() const {
+  std::shared_ptr<NcclEvents> events;
+  {
+    const std::lock_guard lock(shared_->mu);
+    if (result_) return false;
+    if (view.state != OperationView::State::kInFlight) return true;
+    events = events_;
+  }
+  return !events->after.Happened().value_or(false);
+}
+
 void NcclOperation::SetInFlight() {
   const std::lock_guard lock(shared_->mu);
   view.state = OperationView::State::kInFlight;

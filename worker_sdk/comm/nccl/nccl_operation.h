@@ -42,6 +42,9 @@ class NcclOperation : public internal::Operation {
   Status WaitOn(const Stream& stream) override;
   std::optional<TimePoint> ended() const override;
 
+  // Whether the GPU may still work on it. The group's thread may not have seen yet that it does not.
+  //   REQUIRES: the caller does not hold NcclShared::mu. Threads: any.
+  [[nodiscard]] bool IsPending() const;
   // REQUIRES: the caller does not hold NcclShared::mu.
   void Finish(const Status& status);  // destroys the events
   void SetInFlight();
