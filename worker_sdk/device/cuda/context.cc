@@ -117,15 +117,23 @@ Status CudaContext::CheckStream(CUstream stream) const {
   return InvalidArgumentError(StrCat("the stream does not belong to the primary context of GPU ", index_));
 }
 
-bool CudaContext::RunBlocking(std::function<void()> call, Duration limit) const {
-  if (lost()) return true;
+bool CudaContext::RunBlocking(std::function<void(CUresult current)> call, Duration limit) const {
   // Not `this`, which the thread may outlive.
   return blocking_calls_.Run(
       [driver = driver_, handle = handle_, call = std::move(call)] {
-        if (driver->cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS) return;
-        call();
+        const CUresult current = driver->cuCtxPushCurrent_v2(handle);
+        call(current);
         CUcontext popped = nullptr;
-        driver->cuCtxPopCurrent_v2(&popped);
+        if (current == CUDA_SUCCESS) driver->cuCtxPopCurrent_v2(&popped);
+      },
+      limit);
+}
+
+void CudaContext::Destroy(std::function<void()> destroy, Duration limit) const {
+  if (lost()) return;
+  RunBlocking(
+      [destroy = std::move(destroy)](CUresult current) {
+        if (current == CUDA_SUCCESS) destroy();
       },
       limit);
 }

@@ -60,9 +60,11 @@ class CudaContext {
   // kInvalidArgument if `stream` belongs to another context.
   [[nodiscard]] Status CheckStream(CUstream stream) const;
 
-  // Makes the context current and calls `call` on the thread of BlockingCalls. Returns as BlockingCalls::Run. If the device is
-  // lost, or the context cannot be made current, `call` is not called.
-  bool RunBlocking(std::function<void()> call, Duration limit) const;
+  // Makes the context current and calls `call` on the thread of BlockingCalls. Returns as BlockingCalls::Run. `current` is the
+  // error with which the context could not be made current, which is that of a lost device, or CUDA_SUCCESS.
+  bool RunBlocking(std::function<void(CUresult current)> call, Duration limit) const;
+  // Calls `destroy` in the same way, unless the device is lost.
+  void Destroy(std::function<void()> destroy, Duration limit) const;
 
  private:
   CudaContext(const CudaDriver* driver, int index, CUdevice device, CUcontext handle,

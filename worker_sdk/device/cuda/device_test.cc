@@ -135,6 +135,23 @@ TEST_F(CudaTest, OwnersOfALostDeviceAreDestroyedWithoutCalls) {
     EXPECT_EQ(cuda_.num_calls(name), 0) << name;
 }
 
+TEST_F(CudaTest, ADeviceThatIsLostDuringAnAllocationIsItsError) {
+  static std::atomic<int> num_calls;
+  num_calls = 0;
+  // Lost between the first call, which the caller makes, and the second, which the thread makes.
+  cuda_.driver.cuCtxPushCurrent_v2 = [](CUcontext) {
+    return ++num_calls == 2 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+  };
+  cuda_.driver.cuCtxPopCurrent_v2 = [](CUcontext*) { return CUDA_SUCCESS; };
+  const Status status = DeviceMemory::Allocate(context_, 2000).status();
+  EXPECT_EQ(num_calls, 2);
+  EXPECT_TRUE(IsDeviceLost(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("cuMemAlloc of 2000 bytes on GPU 0: CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_TRUE(context_->lost());
+  EXPECT_EQ(cuda_.num_calls("cuMemAlloc_v2"), 0);
+  cuda_.LoseDevice(CUDA_ERROR_ILLEGAL_ADDRESS);  // whose context is not released
+}
+
 TEST_F(CudaTest, AnAllocationThatFailsSaysWhatIsFree) {
   cuda_.Fail("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
   const Status status = DeviceMemory::Allocate(context_, 2000).status();

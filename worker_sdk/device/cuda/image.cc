@@ -38,7 +38,7 @@ StatusOr<std::unique_ptr<const CudaImage>> CudaImage::Load(std::shared_ptr<const
 }
 
 CudaImage::~CudaImage() {
-  context_->RunBlocking(
+  context_->Destroy(
       [driver = &context_->driver(), module = module_] { (void)driver->cuModuleUnload(module); },
       kUnloadLimit);
 }

@@ -43,17 +43,16 @@ constexpr Allocator kPinned = {
 };
 
 void Free(const Allocator& allocator, const CudaContext& context, void* memory) {
-  context.RunBlocking(
-      [free = allocator.free, driver = &context.driver(), memory] { (void)free(*driver, memory); },
-      kFreeLimit);
+  context.Destroy([free = allocator.free, driver = &context.driver(), memory] { (void)free(*driver, memory); },
+                  kFreeLimit);
 }
 
 // Shared by the caller of Allocate and the thread that allocates.
 struct Allocation {
   std::mutex mu;
   bool returned = false;
-  bool abandoned = false;                  // the caller does not wait any more
-  CUresult result = CUDA_ERROR_NOT_READY;  // if the context could not be made current
+  bool abandoned = false;  // the caller does not wait any more
+  CUresult result = CUDA_SUCCESS;
   void* memory = nullptr;
 };
 
@@ -62,14 +61,15 @@ StatusOr<void*> Allocate(const Allocator& allocator, const CudaContext& context,
   DDPRUN_CHECK(num_bytes >= 0, num_bytes);
   if (num_bytes == 0) return nullptr;
   {
-    const CudaScope scope(context);  // fails if the device is lost
+    const CudaScope scope(context);  // fails if the device is lost, for which the thread may be waiting
     DDPRUN_RETURN_IF_ERROR(scope.status());
   }
   const auto allocation = std::make_shared<Allocation>();
   context.RunBlocking(
-      [allocation, allocator, driver = &context.driver(), num_bytes] {
+      [allocation, allocator, driver = &context.driver(), num_bytes](CUresult current) {
         void* memory = nullptr;
-        const CUresult result = allocator.allocate(*driver, &memory, num_bytes);
+        const CUresult result =
+            current == CUDA_SUCCESS ? allocator.allocate(*driver, &memory, num_bytes) : current;
         const std::lock_guard<std::mutex> lock(allocation->mu);
         allocation->returned = true;
         allocation->result = result;
@@ -79,7 +79,7 @@ StatusOr<void*> Allocate(const Allocator& allocator, const CudaContext& context,
       limit);
   const std::lock_guard<std::mutex> lock(allocation->mu);
   const std::string call = StrCat(allocator.call, " of ", num_bytes, " bytes");
-  if (!allocation->returned && !context.lost()) {
+  if (!allocation->returned) {
     allocation->abandoned = true;
     return DeadlineExceededError(StrCat(call, " on GPU ", context.index(), " has not returned after ",
                                         limit / seconds(1), " s: it waits for kernels that do not end"));
