@@ -43,8 +43,9 @@ constexpr Allocator kPinned = {
 };
 
 void Free(const Allocator& allocator, const CudaContext& context, void* memory) {
-  context.Destroy([free = allocator.free, driver = &context.driver(), memory] { (void)free(*driver, memory); },
-                  kFreeLimit);
+  context.Destroy(
+      [free = allocator.free, driver = &context.driver(), memory] { (void)free(*driver, memory); },
+      kFreeLimit);
 }
 
 // Shared by the caller of Allocate and the thread that allocates.
