@@ -49,8 +49,8 @@ StatusOr<std::unique_ptr<Products>> Products::Create(std::shared_ptr<const CudaC
 
 Products::~Products() {
   if (handle_ == nullptr) return;
-  context_->RunBlocking([cublas = cublas_, handle = handle_] { (void)cublas->cublasDestroy_v2(handle); },
-                        kDestroyLimit);
+  context_->Destroy([cublas = cublas_, handle = handle_] { (void)cublas->cublasDestroy_v2(handle); },
+                    kDestroyLimit);
 }
 
 Status Products::Check(cublasStatus_t status, const char* call) const {
