@@ -73,9 +73,14 @@ void NcclCommunicator::EndWith(ncclResult_t (*end)(ncclComm_t)) {
   state_ = CommState::kAborting;
   ended_ = std::make_shared<Event>();
   // A thread of its own: that of the context may be in a call that waits for a kernel which only the abort ends.
-  std::thread thread([ended = ended_, end, comm = comm_, context = context_, stream = stream_] {
-    const CudaScope scope(*context);
-    if (scope.status().ok()) (void)end(comm);
+  std::thread thread([ended = ended_, end, comm = comm_, context = context_, stream = stream_]() mutable {
+    {
+      const CudaScope scope(*context);
+      if (scope.status().ok()) (void)end(comm);
+    }
+    // Before the event: who waits for it may exit, and the process must not end while this thread still holds the GPU.
+    stream.reset();
+    context.reset();
     ended->Set();
   });
   const bool in_time = ended_->WaitUntil(DeadlineAfter(kEndLimit));
