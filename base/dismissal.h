@@ -15,12 +15,19 @@ enum class Dismissal {
   kStopped,           // the job was stopped on request
   kDrained,           // the node was removed on request; the job continues without it
   kCoordinatorEnded,  // the process that hosts the coordinator exited
+  kPreempted,         // the node, or the node that hosts the coordinator, is pre-empted
 };
 
 // Returns whether the job has no further rounds after it dismisses a node for this reason.
 constexpr bool EndsTheJob(Dismissal d) {
   return d == Dismissal::kSucceeded || d == Dismissal::kFailed || d == Dismissal::kStopped ||
          d == Dismissal::kCoordinatorEnded;
+}
+
+// Returns whether a node dismissed for this reason takes part in no further round, so that its workers, parked ones included,
+// are stopped with the grace period.
+constexpr bool IsFinal(Dismissal d) {
+  return EndsTheJob(d) || d == Dismissal::kDrained || d == Dismissal::kPreempted;
 }
 
 constexpr absl::string_view ToString(Dismissal d) {
@@ -41,6 +48,8 @@ constexpr absl::string_view ToString(Dismissal d) {
       return "drained";
     case Dismissal::kCoordinatorEnded:
       return "coordinator ended";
+    case Dismissal::kPreempted:
+      return "pre-empted";
   }
   return "?";
 }

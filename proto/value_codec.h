@@ -54,6 +54,7 @@ static_assert(static_cast<int>(Dismissal::kRejected) + 1 == proto::DISMISS_REASO
 static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON_STOPPED);
 static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);
 static_assert(static_cast<int>(Dismissal::kCoordinatorEnded) + 1 == proto::DISMISS_REASON_COORDINATOR_ENDED);
+static_assert(static_cast<int>(Dismissal::kPreempted) + 1 == proto::DISMISS_REASON_PREEMPTED);
 
 // Job rules in Join messages.
 

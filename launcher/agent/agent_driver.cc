@@ -89,8 +89,8 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kDismiss: {
       const Dismissal reason = DecodeDismissal(message.dismiss().reason());
       world_.OnDismissed();
-      // Parked workers of a drained node have the whole grace period, because they take part in no round.
-      if (EndsTheJob(reason) || (reason == Dismissal::kDrained && machine_.alive() > 0)) {
+      // Parked workers of a node that is drained or pre-empted have the whole grace period, because they take part in no round.
+      if (EndsTheJob(reason) || (IsFinal(reason) && machine_.alive() > 0)) {
         fence_.JobOver(world_.BootNow() + config_.shutdown_timeout + kKillLimit);
       }
       return Step(Dismissed{reason, message.dismiss().message()});

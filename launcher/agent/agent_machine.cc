@@ -40,6 +40,8 @@ EndReason EndReasonOf(Dismissal dismissal) {
       return EndReason::kDrained;
     case Dismissal::kCoordinatorEnded:
       return EndReason::kCoordinatorEnded;
+    case Dismissal::kPreempted:
+      return EndReason::kPreempted;
   }
   return EndReason::kBroken;
 }

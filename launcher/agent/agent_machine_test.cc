@@ -342,6 +342,7 @@ TEST_F(AgentMachineTest, DismissalsMapToExitCodes) {
       {Dismissal::kStopped, EndReason::kStopped, 1},
       {Dismissal::kJoinTimeout, EndReason::kJoinTimeout, 75},
       {Dismissal::kCoordinatorEnded, EndReason::kCoordinatorEnded, 75},
+      {Dismissal::kPreempted, EndReason::kPreempted, 75},
   };
   for (const auto& row : kTable) {
     AgentMachine machine({.nproc = 1, .exit_codes = ExitCodes::kScheduler});

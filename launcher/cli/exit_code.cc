@@ -12,6 +12,7 @@ bool IsSuccess(EndReason reason) { return reason == EndReason::kSucceeded || rea
 // True if the same job may succeed when it is started again.
 bool WorthAnotherTry(EndReason reason) {
   switch (reason) {
+    case EndReason::kPreempted:
     case EndReason::kTerminated:
     case EndReason::kJoinTimeout:
     case EndReason::kCoordinatorLost:
@@ -51,6 +52,7 @@ std::string ExitCodeHelp() {
          "  the job was stopped on request                       1            1\n"
          "  the launcher received SIGINT or SIGQUIT              1            1\n"
          "  the launcher received SIGTERM or another signal      1           75\n"
+         "  this node, or the coordinator's, is pre-empted        1           75\n"
          "  too few nodes joined, or no coordinator was found    1           75\n"
          "  the coordinator was lost, or its launcher exited     1           75\n"
          "  this node was evicted and could not rejoin           1           75\n"

@@ -10,6 +10,7 @@ namespace ddprun {
 enum class EndReason {
   kSucceeded,         // the job succeeded
   kDrained,           // this node was drained; the job continues without it
+  kPreempted,         // this node, or that of the coordinator, is pre-empted
   kJobFailed,         // the job failed because of its workers
   kRejected,          // this node was rejected or could not start
   kStopped,           // the job was stopped on request

@@ -19,6 +19,7 @@ TEST(ExitCodeTest, SchedulerCodesMarkFailuresWorthARetry) {
       {EndReason::kTerminated, 1, 75},      {EndReason::kJoinTimeout, 1, 75},
       {EndReason::kCoordinatorLost, 1, 75}, {EndReason::kCoordinatorEnded, 1, 75},
       {EndReason::kEvicted, 1, 75},         {EndReason::kBroken, 1, 75},
+      {EndReason::kPreempted, 1, 75},
   };
   for (const auto& row : kTable) {
     EXPECT_EQ(ExitCodeOf(row.reason, ExitCodes::kTorchrun), row.torchrun) << static_cast<int>(row.reason);

@@ -31,6 +31,7 @@ absl::string_view ExceptionOf(EndReason reason) {
       return "ValueError";
     case EndReason::kSucceeded:
     case EndReason::kDrained:
+    case EndReason::kPreempted:
     case EndReason::kBroken:
       break;
   }

@@ -41,6 +41,18 @@ absl::StatusOr<std::string> DrainNode(const ControlTarget& target, const std::st
   return Call<proto::DrainRequest, proto::DrainReply>(target, &proto::Control::Stub::Drain, request);
 }
 
+absl::StatusOr<std::string> PreemptNode(const ControlTarget& target, const std::string& run_id,
+                                        const std::string& node, const std::string& reason, Duration left,
+                                        std::optional<Duration> back_in) {
+  proto::PreemptRequest request;
+  request.set_run_id(Utf8Head(run_id, kMaxTextBytes));
+  request.set_node(Utf8Head(node, kMaxTextBytes));
+  request.set_reason(Utf8Head(reason, kMaxTextBytes));
+  request.set_left_ms(ToMillis(left));
+  if (back_in) request.set_back_in_ms(ToMillis(*back_in));
+  return Call<proto::PreemptRequest, proto::PreemptReply>(target, &proto::Control::Stub::Preempt, request);
+}
+
 absl::StatusOr<std::string> StopJob(const ControlTarget& target, const std::string& run_id,
                                     const std::string& reason) {
   proto::StopRequest request;

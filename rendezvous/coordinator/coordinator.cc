@@ -102,6 +102,19 @@ absl::StatusOr<std::string> Coordinator::Drain(const std::string& run_id, const 
   return answer_;
 }
 
+absl::StatusOr<std::string> Coordinator::Preempt(const PreemptNode& request) {
+  if (recorder_) {
+    proto::RecordedStep::Preempt& preempt = *recorder_->event().mutable_preempt();
+    preempt.set_run_id(request.run_id);
+    preempt.set_node(request.node);
+    preempt.set_reason(request.reason);
+    preempt.set_left_ms(ToMillis(request.left));
+    if (request.back_in) preempt.set_back_in_ms(ToMillis(*request.back_in));
+  }
+  Step(request);
+  return answer_;
+}
+
 absl::StatusOr<std::string> Coordinator::Stop(const std::string& run_id, const std::string& reason) {
   if (recorder_) {
     recorder_->event().mutable_stop()->set_run_id(run_id);

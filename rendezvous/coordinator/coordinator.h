@@ -81,7 +81,7 @@ class Coordinator {
   //   Source: docs/protocol.md, section "HTTP".
   boost::json::object Status() const;
   // Returns the stored events of the job with sequence numbers greater than `after`, one per line.
-  //   Errors: those of CoordinatorMachine::FindJob. Drain and Stop may return the same errors.
+  //   Errors: those of CoordinatorMachine::FindJob. Drain, Preempt and Stop may return the same errors.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
   // Reports that the agent and all workers of `node` have exited. `token` is the secret that the node's
@@ -94,6 +94,9 @@ class Coordinator {
   //           kFailedPrecondition: the job is closed, or the node hosts the coordinator.
   absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
                                     const std::string& reason);
+  // Gives a node notice of pre-emption. Returns human-readable text that describes the effect of the request.
+  //   Errors: those of Drain, but the node may host the coordinator.
+  absl::StatusOr<std::string> Preempt(const PreemptNode& request);
   // Stops the workers of a job and ends the job. Returns human-readable text that describes the effect of the
   // request.
   //   Errors: kFailedPrecondition: the job is closed.

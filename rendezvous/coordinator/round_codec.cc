@@ -113,7 +113,18 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       return WorkersFailed{{}, Round(failed.round()), DecodeFailure(failed.failure(), now)};
     }
     case proto::AgentMessage::kWorkersSucceeded:
-      return WorkersSucceeded{{}, Round(message.workers_succeeded().round())};
+      return WorkersSucceeded{
+          {}, Round(message.workers_succeeded().round()), message.workers_succeeded().finished()};
+    case proto::AgentMessage::kPreempted: {
+      const proto::Preempted& preempted = message.preempted();
+      RETURN_IF_ERROR(InRange("left_ms", preempted.left_ms(), 0, kMaxMillis));
+      RETURN_IF_ERROR(InRange("back_in_ms", preempted.back_in_ms(), 0, kMaxMillis));
+      NoticeGiven notice{.node = {},
+                         .left = milliseconds(preempted.left_ms()),
+                         .reason = Utf8Line(preempted.reason(), kMaxLineBytes)};
+      if (preempted.has_back_in_ms()) notice.back_in = milliseconds(preempted.back_in_ms());
+      return notice;
+    }
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
       return NodeReady{
@@ -169,6 +180,8 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
   } else if (const auto* e = std::get_if<TakeSnapshot>(&order)) {
     out.mutable_take_snapshot()->set_round(e->round.value());
     out.mutable_take_snapshot()->set_reason(ToText(e->reason));
+    if (e->stop_within) out.mutable_take_snapshot()->set_stop_within_ms(ToMillis(*e->stop_within));
+    if (e->left) out.mutable_take_snapshot()->set_left_ms(ToMillis(*e->left));
   } else if (const auto* e = std::get_if<TellReport>(&order)) {
     *out.mutable_report() = EncodeReport(*e->report, now);
   } else if (const auto* e = std::get_if<TellWaiting>(&order)) {

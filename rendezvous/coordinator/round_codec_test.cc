@@ -135,6 +135,21 @@ TEST(RoundCodecTest, DecodesMessagesOfJoinedNodes) {
   EXPECT_EQ(As<SnapshotTaken>(message).step, 30);
 }
 
+TEST(RoundCodecTest, DecodesNotices) {
+  proto::AgentMessage message;
+  proto::Preempted& preempted = *message.mutable_preempted();
+  preempted.set_left_ms(60'000);
+  preempted.set_reason("SIGUSR1\n");
+  const NoticeGiven notice = As<NoticeGiven>(message);
+  EXPECT_EQ(notice.left, seconds(60));
+  EXPECT_EQ(notice.back_in, std::nullopt);
+  EXPECT_EQ(notice.reason, "SIGUSR1 ");
+  preempted.set_back_in_ms(0);
+  EXPECT_EQ(As<NoticeGiven>(message).back_in, seconds(0));
+  preempted.set_left_ms(-1);
+  EXPECT_THAT(std::string(Misspoken(message).message()), HasSubstr("left_ms is -1, expected 0 to"));
+}
+
 TEST(RoundCodecTest, DecodesTheProgressInAHeartbeat) {
   proto::AgentMessage message;
   proto::Heartbeat& heartbeat = *message.mutable_heartbeat();

@@ -40,8 +40,8 @@ struct PeerJoined {
   std::string previous_token = {};
 };
 // Messages from an agent that has joined. The machine fills in `node`.
-using NodeMessage =
-    std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, NodeLeaving, NodeLeft>;
+using NodeMessage = std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
+                                 NodeLeaving, NodeLeft, NoticeGiven>;
 struct PeerSaid {
   PeerId peer = 0;
   NodeMessage message = {};
@@ -62,12 +62,19 @@ struct GoneReported {
   NodeId node = {};
   std::string token = {};
 };
-// DrainNode and StopJob are requests from an operator. The effects of each contain one Answer. For an empty
+// DrainNode, PreemptNode and StopJob are requests from an operator. The effects of each contain one Answer. For an empty
 // run_id, CoordinatorMachine::FindJob describes which job is meant.
 struct DrainNode {
   std::string run_id = {};
   std::string node = {};  // the id or the host of the node
   std::string reason = {};
+};
+struct PreemptNode {
+  std::string run_id = {};
+  std::string node = {};  // the id or the host of the node
+  std::string reason = {};
+  Duration left = {};                    // time until the node goes away
+  std::optional<Duration> back_in = {};  // the node joins again after this time
 };
 struct StopJob {
   std::string run_id = {};
@@ -81,8 +88,9 @@ struct CoordinatorEnding {
 };
 struct CoordinatorTick {};
 
-using CoordinatorEvent = std::variant<PeerConnected, PeerJoined, PeerSaid, PeerMisspoke, PeerDisconnected,
-                                      GoneReported, DrainNode, StopJob, CoordinatorEnding, CoordinatorTick>;
+using CoordinatorEvent =
+    std::variant<PeerConnected, PeerJoined, PeerSaid, PeerMisspoke, PeerDisconnected, GoneReported, DrainNode,
+                 PreemptNode, StopJob, CoordinatorEnding, CoordinatorTick>;
 
 // --- Effects
 

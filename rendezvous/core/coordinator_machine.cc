@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/job_rules.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "rendezvous/core/round_text.h"
 
 namespace ddprun {
@@ -220,6 +221,7 @@ absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const Nod
 }
 
 void CoordinatorMachine::On(const DrainNode& e) { effects_.push_back(Answer{Drain(e)}); }
+void CoordinatorMachine::On(const PreemptNode& e) { effects_.push_back(Answer{Preempt(e)}); }
 void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e)}); }
 
 void CoordinatorMachine::On(const CoordinatorEnding& e) {
@@ -297,7 +299,7 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
   if (machine.state() == RoundMachine::State::kGathering && machine.membership().size() == 0) {
     std::optional<TimePoint>& forget_at = it->second.forget_at;
     if (machine.deserted() && !forget_at) {
-      forget_at = now_ + machine.policy().join_timeout;
+      forget_at = std::max(now_, machine.back_at().value_or(now_)) + machine.policy().join_timeout;
       effects_.push_back(JobEvent{run_id, note::JobDeserted{}});
     }
     if (forget_at && now_ < *forget_at) return;
@@ -361,6 +363,19 @@ absl::StatusOr<std::string> CoordinatorMachine::Drain(const DrainNode& e) {
   MaybeForget(run_id);
   return absl::StrCat(name,
                       stays ? " will be taken out once its workers have stopped" : " has been taken out");
+}
+
+absl::StatusOr<std::string> CoordinatorMachine::Preempt(const PreemptNode& e) {
+  ASSIGN_OR_RETURN(const std::string run_id, FindOpenJob(e.run_id));
+  const Job& job = jobs_.at(run_id);
+  ASSIGN_OR_RETURN(const Member* member, FindNode(job.machine.membership(), e.node));
+  const std::string name = ToText(NameOf(*member));
+  const NodeId node = member->info.id;
+  StepJob(run_id, NoticeGiven{node, e.left, e.back_in, e.reason});
+  const bool stays = job.nodes.contains(node);
+  MaybeForget(run_id);
+  return absl::StrCat(name, stays ? " has notice: its workers stop after a snapshot, within " : " was let go",
+                      stays ? InSeconds(e.left) : "");
 }
 
 absl::StatusOr<std::string> CoordinatorMachine::Stop(const StopJob& e) {

@@ -80,6 +80,7 @@ class CoordinatorMachine {
   void On(const PeerDisconnected& e);
   void On(const GoneReported& e);
   void On(const DrainNode& e);
+  void On(const PreemptNode& e);
   void On(const StopJob& e);
   void On(const CoordinatorEnding& e);
   void On(const CoordinatorTick& e);
@@ -87,6 +88,7 @@ class CoordinatorMachine {
   absl::Status Join(Peer& peer, const PeerJoined& e);
   absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
   absl::StatusOr<std::string> Drain(const DrainNode& e);
+  absl::StatusOr<std::string> Preempt(const PreemptNode& e);
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 

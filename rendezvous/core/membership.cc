@@ -37,6 +37,7 @@ void Membership::Remove(const NodeId& id) {
   if (member.info.requested_rank) requested_.erase(*member.info.requested_rank);
   --counts_[static_cast<size_t>(member.phase)];
   to_be_drained_.erase(id);
+  noticed_.erase(id);
   excluded_.erase(id);
   members_.erase(id);
 }
@@ -79,6 +80,11 @@ void Membership::SetDrain(const NodeId& id, std::string why) {
   to_be_drained_.insert(id);
 }
 
+void Membership::SetNotice(const NodeId& id, Notice notice) {
+  Mutable(id).notice = std::move(notice);
+  noticed_.insert(id);
+}
+
 void Membership::SetLeaving(const NodeId& id) { Mutable(id).leaving = true; }
 
 void Membership::SetExcluded(const std::string& host) {
@@ -101,6 +107,8 @@ void Membership::SetLost(const NodeId& id) {
   member.info.requested_rank.reset();
   member.drain.reset();
   to_be_drained_.erase(id);
+  member.notice.reset();
+  noticed_.erase(id);
   SetPhase(id, Phase::kLost);
 }
 

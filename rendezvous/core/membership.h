@@ -25,6 +25,14 @@ enum class Phase {
 };
 inline constexpr int kNumPhases = 5;
 
+// A notice of pre-emption.
+struct Notice {
+  std::string why = {};
+  TimePoint stop_at = {};                 // when the round ends at the latest
+  TimePoint end = {};                     // when the node goes away
+  std::optional<TimePoint> back_at = {};  // when the node joins again
+};
+
 struct Member {
   NodeInfo info;
   Phase phase = Phase::kWaiting;
@@ -38,6 +46,7 @@ struct Member {
   TimePoint join_end = {};                // end of the join timeout; meaningful in phase kWaiting
   Progress progress = {};                 // the last report
   std::optional<std::string> drain = {};  // why the member is to be drained; nullopt if it is not
+  std::optional<Notice> notice = {};      // set: the node is pre-empted
   bool excluded = false;                  // left out of rounds while there are enough other nodes
   bool leaving = false;                   // stopping its workers in order to leave the job
 };
@@ -66,10 +75,11 @@ class Membership {
   void SetPlace(const NodeId& id, Round round, GroupRank rank, Rank first_rank);
   void SetProgress(const NodeId& id, Progress progress);
   void SetDrain(const NodeId& id, std::string why);
+  void SetNotice(const NodeId& id, Notice notice);
   void SetLeaving(const NodeId& id);
   // Excludes all members of the host.
   void SetExcluded(const std::string& host);
-  // Sets phase kLost, frees the requested rank for another node and cancels a drain.
+  // Sets phase kLost, frees the requested rank for another node, and cancels a drain and a notice.
   void SetLost(const NodeId& id);
   void SetStorePort(const NodeId& id, int port);
   void SetJoinEnd(const NodeId& id, TimePoint join_end);
@@ -84,6 +94,8 @@ class Membership {
   // Number of excluded members in phase kWaiting.
   int excluded_waiting() const;
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
+  // The members with a notice of pre-emption.
+  const std::set<NodeId>& noticed() const { return noticed_; }
   std::optional<TimePoint> next_lease_end() const;
   std::optional<TimePoint> next_join_end() const;
   // Members whose lease ends at `now` or earlier, earliest first.
@@ -106,6 +118,7 @@ class Membership {
   Deadlines leases_;  // of leased members
   Deadlines joins_;   // of waiting members
   std::set<NodeId> to_be_drained_;
+  std::set<NodeId> noticed_;
   std::set<NodeId> excluded_;
   uint64_t next_arrival_ = 0;
 };

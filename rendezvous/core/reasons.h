@@ -56,8 +56,13 @@ struct StopTimedOut {
   Round round = {};
   bool operator==(const StopTimedOut&) const = default;
 };
-using MissedReason =
-    std::variant<Left, ConnectionLost, AgentGone, Replaced, LeaseExpired, JoinTimedOut, StopTimedOut>;
+// The node was pre-empted, and has said that it returns.
+struct PreemptedForNow {
+  Duration back_in = {};  // from the time when it was let go
+  bool operator==(const PreemptedForNow&) const = default;
+};
+using MissedReason = std::variant<Left, ConnectionLost, AgentGone, Replaced, LeaseExpired, JoinTimedOut,
+                                  StopTimedOut, PreemptedForNow>;
 struct NodeMissed {
   NodeName node = {};
   MissedReason why = {};
@@ -73,7 +78,15 @@ struct StopWanted {
 struct HostLeaving {
   std::string why = {};
 };
-using CloseReason = std::variant<StopWanted, HostLeaving>;
+struct NodePreempted {
+  NodeName node = {};
+  std::string why = {};  // given by the node or by an operator
+};
+// The node that hosts the coordinator is pre-empted.
+struct HostPreempted {
+  NodePreempted why = {};
+};
+using CloseReason = std::variant<StopWanted, HostLeaving, HostPreempted>;
 
 // --- Why a round ends
 
@@ -93,7 +106,11 @@ struct NewcomersWait {
   int nodes = 0;
 };
 // Reasons to end a healthy round.
-using InterruptReason = std::variant<TakenOut, NewcomersWait>;
+using InterruptReason = std::variant<TakenOut, NewcomersWait, NodePreempted>;
+// After a notice of pre-emption, workers have exited or parked without a snapshot that the job has heard of.
+struct StoppedAfterNotice {
+  NodePreempted why = {};
+};
 struct SnapshotCame {
   InterruptReason why = {};
   int64_t step = 0;
@@ -103,7 +120,7 @@ struct NoSnapshotCame {
   Duration timeout = {};
 };
 using EndOfRound = std::variant<FailureReported, NodeMissed, NodeStopping, InterruptReason, SnapshotCame,
-                                NoSnapshotCame, CloseReason>;
+                                NoSnapshotCame, StoppedAfterNotice, CloseReason>;
 
 // --- Why a round is sealed now
 
@@ -123,6 +140,7 @@ using SealReason = std::variant<AllJoined, LastCallOver, PauseOver, MembersStopp
 
 struct NothingFailed {};
 struct FollowedFromLoss {};
+struct FailedAfterNotice {};  // of pre-emption
 struct WorkerStuck {};
 struct NoRestartAllowed {};
 struct RestartsUsedUp {
@@ -141,8 +159,8 @@ struct RestartGranted {
   int restart = 0;
   int max = 0;
 };
-using CostReason = std::variant<NothingFailed, FollowedFromLoss, WorkerStuck, NoRestartAllowed,
-                                RestartsUsedUp, FailedTooEarly, NoProgress, RestartGranted>;
+using CostReason = std::variant<NothingFailed, FollowedFromLoss, FailedAfterNotice, WorkerStuck,
+                                NoRestartAllowed, RestartsUsedUp, FailedTooEarly, NoProgress, RestartGranted>;
 
 // --- How the job has ended
 
@@ -189,7 +207,7 @@ struct Unfit {
   std::string why = {};
 };
 using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined,
-                                   NodeMissed, TakenOut, NoJoinCame, Unfit>;
+                                   NodeMissed, TakenOut, NodePreempted, NoJoinCame, Unfit>;
 
 // --- Notices to waiting nodes
 
@@ -249,6 +267,14 @@ struct DrainRequested {
 struct NodeDrained {
   TakenOut why = {};
 };
+struct Notice {  // of pre-emption
+  NodePreempted why = {};
+  Duration left = {};
+  std::optional<Duration> back_in = {};
+};
+struct NodePreempted {
+  ddprun::NodePreempted why = {};
+};
 struct JobClosing {
   CloseReason why = {};
 };
@@ -299,10 +325,11 @@ struct BadMessage {
 
 }  // namespace note
 
-using Note = std::variant<note::NodeJoined, note::WorkersFailed, note::SnapshotTaken, note::NodeLeaving,
-                          NodeMissed, note::DrainRequested, note::NodeDrained, note::JobClosing,
-                          note::HostExcluded, note::SnapshotAsked, note::RoundSealed, note::RoundEnded,
-                          note::RoundReported, note::Paused, note::WaitingForNodes, note::JobClosed,
-                          note::JobDeserted, note::JobForgotten, note::AgentRefused, note::BadMessage>;
+using Note =
+    std::variant<note::NodeJoined, note::WorkersFailed, note::SnapshotTaken, note::NodeLeaving, NodeMissed,
+                 note::DrainRequested, note::NodeDrained, note::Notice, note::NodePreempted, note::JobClosing,
+                 note::HostExcluded, note::SnapshotAsked, note::RoundSealed, note::RoundEnded,
+                 note::RoundReported, note::Paused, note::WaitingForNodes, note::JobClosed, note::JobDeserted,
+                 note::JobForgotten, note::AgentRefused, note::BadMessage>;
 
 }  // namespace ddprun

@@ -25,6 +25,9 @@ void RoundMachine::Advance() {
 }
 
 void RoundMachine::AdvanceGathering(Gathering& s) {
+  if (const Member* const host = HostWithNotice()) {
+    return Close(Dismissal::kPreempted, HostPreempted{{NameOf(*host), host->notice->why}});
+  }
   const bool had_pause = s.pause_end.has_value();
   if (had_pause && now_ >= *s.pause_end) s.pause_end.reset();
   if (!Enough()) {
@@ -49,7 +52,12 @@ void RoundMachine::AdvanceRunning(Running& s) {
     Gather(std::nullopt);
     return AdvanceGathering(In<Gathering>());
   }
-  if (membership_.count(Phase::kSucceeded) == members) return Close(Dismissal::kSucceeded, AllSucceeded{});
+  if (membership_.count(Phase::kSucceeded) == members) {
+    // Workers that exit with 0 after a notice have stopped, unless they say that the job has finished.
+    if (!s.round.notice || !s.round.unfinished) return Close(Dismissal::kSucceeded, AllSucceeded{});
+    if (s.asked && s.asked->step) return Drain(SnapshotCame{s.asked->why, *s.asked->step});
+    return Drain(StoppedAfterNotice{*s.round.notice});
+  }
   if (!LetsIn(s)) {
     s.last_call_end.reset();
   } else if (!s.last_call_end) {
@@ -66,6 +74,10 @@ bool RoundMachine::LetsIn(const Running& s) const {
 }
 
 std::optional<InterruptReason> RoundMachine::WhyInterrupt(const Running& s) const {
+  if (!membership_.noticed().empty()) {
+    const Member& member = membership_.At(*membership_.noticed().begin());
+    return NodePreempted{NameOf(member), member.notice->why};
+  }
   if (!membership_.to_be_drained().empty()) {
     const Member& member = membership_.At(*membership_.to_be_drained().begin());
     return TakenOut{NameOf(member), *member.drain};
@@ -78,7 +90,30 @@ std::optional<InterruptReason> RoundMachine::WhyInterrupt(const Running& s) cons
   return NewcomersWait{newcomers};
 }
 
+void RoundMachine::InterruptForNotice(Running& s, const InterruptReason& why) {
+  std::optional<TimePoint> end;
+  for (const NodeId& id : membership_.noticed()) {
+    const TimePoint stop_at = membership_.At(id).notice->stop_at;
+    end = std::min(stop_at, end.value_or(stop_at));
+  }
+  if (!s.asked || !s.asked->stops) {
+    s.asked = SnapshotAsked{.why = why, .since = now_, .end = *end, .stops = true};
+    for (const auto& [id, m] : membership_.members()) {
+      // The operations of a round in which workers have exited do not complete.
+      if (m.phase == Phase::kRunning && !s.round.finishing) AskToStop(m);
+    }
+    effects_.push_back(note::SnapshotAsked{s.round.number, why});
+    TellWaitersWithin(Duration::zero());
+  }
+  SnapshotAsked& asked = *s.asked;
+  asked.end = std::min(asked.end, *end);
+  if (now_ < asked.end) return;
+  if (asked.step) return Drain(SnapshotCame{asked.why, *asked.step});
+  Drain(NoSnapshotCame{asked.why, now_ - asked.since});
+}
+
 void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
+  if (std::holds_alternative<NodePreempted>(why)) return InterruptForNotice(s, why);
   if (s.asked) {
     if (now_ < s.asked->end) return;
     return Drain(NoSnapshotCame{s.asked->why, policy_.snapshot_timeout});
@@ -86,7 +121,7 @@ void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
   const bool wanted = policy_.scale_up == ScaleUp::kAtSnapshot || !membership_.to_be_drained().empty();
   // Workers that report no step are not expected to answer.
   if (!wanted || !s.round.step_reported) return Drain(why);
-  s.asked = SnapshotAsked{why, now_ + policy_.snapshot_timeout};
+  s.asked = SnapshotAsked{.why = why, .since = now_, .end = now_ + policy_.snapshot_timeout};
   for (const auto& [id, m] : membership_.members()) {
     if (m.phase == Phase::kRunning) effects_.push_back(TakeSnapshot{id, s.round.number, why});
   }
@@ -103,7 +138,9 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
   }
   JobReport report = s.round.losses.Report(s.round.number);
   RestartDecision decision{Cost::kNothing, NothingFailed{}};
-  if (s.round.failed) {
+  if (s.round.failed && s.round.notice) {
+    decision.why = FailedAfterNotice{};
+  } else if (s.round.failed) {
     DDPRUN_CHECK(!report.groups.empty(), StateForCheck());
     const Failure& cause = report.groups[0].first;
     if (cause.origin == FailureOrigin::kOwn) Blame(cause.host);
@@ -137,6 +174,7 @@ void RoundMachine::Seal(const SealReason& why) {
   DDPRUN_CHECK(Is<Gathering>() || Is<Draining>(), StateForCheck());
   const Round round(last_round_ ? last_round_->value() + 1 : 0);
   last_round_ = round;
+  back_at_.reset();
   state_ = Running{.round = {.number = round, .sealed_at = now_}};
   absent_.Sealed();
   std::vector<Seat> seats = PlanRound(policy_, membership_, round, restarts_);
@@ -163,18 +201,26 @@ void RoundMachine::Drain(EndOfRound why, bool closing) {
     limit = std::max(limit, m.info.stop_timeout);
   }
   const Round round = ending.round.number;
+  const Member* const host = HostWithNotice();
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
-    const bool for_good = closing || membership_.At(id).drain.has_value();
+    const Member& member = membership_.At(id);
+    const bool for_good = closing || host != nullptr || member.drain || member.notice;
     effects_.push_back(StopWorkers{id, round, why, for_good});
   }
   effects_.push_back(note::RoundEnded{round, why});
-  state_ = Draining{.round = std::move(ending.round), .end_reason = std::move(why), .end = now_ + limit};
+  Draining draining{.round = std::move(ending.round), .end_reason = std::move(why), .end = now_ + limit};
+  if (host != nullptr) {
+    const HostPreempted reason{{NameOf(*host), host->notice->why}};
+    draining.closing = CloseRequested{Dismissal::kPreempted, reason};
+    effects_.push_back(note::JobClosing{reason});
+  }
+  state_ = std::move(draining);
 }
 
 void RoundMachine::Gather(std::optional<TimePoint> pause_end) {
   state_ = Gathering{.since = now_, .pause_end = pause_end};
-  for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, now_ + policy_.join_timeout);
+  for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, JoinEnd());
   notice_end_ = now_;
   effects_.push_back(note::WaitingForNodes{WhatIsWaitedFor(now_)});
 }

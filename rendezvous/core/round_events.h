@@ -63,10 +63,11 @@ struct WorkersFailed {
   Round round = {};
   Failure failure = {};
 };
-// All workers of the node exited with 0.
+// All workers of the node exited with 0, or, after a notice of pre-emption, by its signal.
 struct WorkersSucceeded {
   NodeId node;
   Round round = {};
+  bool finished = false;  // the workers have reported that all steps are done
 };
 // The node's workers of `round` have exited or parked, and it has an empty store on `store_port` for the next round.
 struct NodeReady {
@@ -107,6 +108,13 @@ struct DrainRequested {
   NodeId node;
   std::string reason;
 };
+// A notice of pre-emption, from the node or from an operator. A later notice may bring the end forward.
+struct NoticeGiven {
+  NodeId node;
+  Duration left = {};                    // time until the node goes away
+  std::optional<Duration> back_in = {};  // the node joins again after this time
+  std::string reason = {};
+};
 // Ends the job. If `at_once` is set, or if this is a second request, the job ends immediately. Otherwise it
 // ends as soon as its workers have stopped.
 struct CloseRequested {
@@ -117,9 +125,9 @@ struct CloseRequested {
 // Nothing has happened, but a deadline may have passed.
 struct Tick {};
 
-using RoundEvent =
-    std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
-                 NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested, CloseRequested, Tick>;
+using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady,
+                                SnapshotTaken, NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested,
+                                NoticeGiven, CloseRequested, Tick>;
 
 // --- Effects
 
@@ -142,6 +150,9 @@ struct TakeSnapshot {
   NodeId node;
   Round round = {};
   InterruptReason reason = {};
+  std::optional<Duration> stop_within =
+      {};                             // the workers stop after the snapshot; the round ends after this time
+  std::optional<Duration> left = {};  // this node is pre-empted, and goes away after this time
 };
 // A notice for the users of the node. It describes what the job is waiting for.
 struct TellWaiting {

@@ -12,6 +12,8 @@ namespace {
 
 // Changes within this time are combined into one notice to the waiting nodes.
 constexpr Duration kNoticeDelay = seconds(1);
+// After the snapshot for a notice of pre-emption, workers may take this time to exit by themselves.
+constexpr Duration kExitTime = seconds(5);
 
 // Whether `failure` counts in a round that is ending. A worker that parks in a round that did not fail has only noticed
 // the end of the round before its agent.
@@ -106,7 +108,7 @@ void RoundMachine::On(const NodeJoined& e) {
       Lose(replaced);
     }
   }
-  const Member& member = membership_.Add(info, now_ + policy_.lease, now_ + policy_.join_timeout);
+  const Member& member = membership_.Add(info, now_ + policy_.lease, JoinEnd());
   if (policy_.exclude_after > 0 && hosts_.failures(info.host) >= policy_.exclude_after) {
     membership_.SetExcluded(info.host);
   }
@@ -162,8 +164,10 @@ void RoundMachine::On(const WorkersFailed& e) {
   if (ValidateSender(e.node, e.round) == nullptr) return;
   ActiveRound& round = active();
   if (e.failure.step) Reported(round, *e.failure.step);
+  const bool stopped = round.notice && e.failure.parked;
   // A worker that parks because the round ends has not failed.
-  if (Is<Running>() || Counts(round, e.failure)) round.losses.ToldAtOnce(e.node, e.failure);
+  if ((Is<Running>() && !stopped) || Counts(round, e.failure)) round.losses.ToldAtOnce(e.node, e.failure);
+  if (Is<Running>() && stopped) return Drain(StoppedAfterNotice{*round.notice});
   if (!Is<Running>()) return;  // The round is already ending, and at most one restart is charged.
   round.failed = true;
   last_failure_ = e.failure.cause;
@@ -175,6 +179,7 @@ void RoundMachine::On(const WorkersSucceeded& e) {
   const Member* member = ValidateSender(e.node, e.round);
   if (member == nullptr || member->phase != Phase::kRunning) return;
   active().finishing = true;
+  active().unfinished |= !e.finished;
   membership_.SetPhase(e.node, Phase::kSucceeded);
 }
 
@@ -189,18 +194,25 @@ void RoundMachine::On(const NodeReady& e) {
   std::vector<Failure> failures = e.failures;
   std::erase_if(failures, [&round](const Failure& failure) { return !Counts(round, failure); });
   round.losses.Told(e.node, std::move(failures));
-  if (member->drain) return LetGo(e.node);
+  // If the job closes, all its nodes end with the same reason.
+  const bool pre_empted = member->notice && !In<Draining>().closing;
+  if (pre_empted || member->drain) return LetGo(e.node);
   membership_.SetPhase(e.node, Phase::kWaiting);
   membership_.SetStorePort(e.node, e.store_port);
-  membership_.SetJoinEnd(e.node, now_ + policy_.join_timeout);
+  membership_.SetJoinEnd(e.node, JoinEnd());
 }
 
 void RoundMachine::On(const SnapshotTaken& e) {
   if (ValidateSender(e.node, e.round) == nullptr) return;
   Reported(active(), e.step);
-  const auto* running = std::get_if<Running>(&state_);
+  auto* const running = std::get_if<Running>(&state_);
   if (running == nullptr || !running->asked) return;
   effects_.push_back(note::SnapshotTaken{NameOf(*membership_.Find(e.node)), e.step});
+  if (SnapshotAsked& asked = *running->asked; asked.stops) {
+    asked.end = std::min(asked.end, now_ + kExitTime);
+    asked.step = std::max(e.step, asked.step.value_or(e.step));
+    return;
+  }
   Drain(SnapshotCame{running->asked->why, e.step});
 }
 
@@ -247,6 +259,52 @@ void RoundMachine::On(const DrainRequested& e) {
   if (member->phase == Phase::kStopping) StopForGood(*member);
 }
 
+void RoundMachine::On(const NoticeGiven& e) {
+  const Member* member = membership_.Find(e.node);
+  if (member == nullptr || member->phase == Phase::kLost) return;
+  const TimePoint end = now_ + e.left;
+  Notice notice{
+      .why = e.reason, .stop_at = end - std::min(member->info.stop_timeout, e.left / 3), .end = end};
+  if (e.back_in) notice.back_at = now_ + *e.back_in;
+  if (const std::optional<Notice>& old = member->notice) {
+    if (end >= old->end && !e.back_in) return;
+    notice.stop_at = std::min(notice.stop_at, old->stop_at);
+    notice.end = std::min(notice.end, old->end);
+    if (!e.back_in) notice.back_at = old->back_at;
+  }
+  membership_.SetNotice(e.node, std::move(notice));
+  const NodePreempted why{NameOf(*member), e.reason};
+  effects_.push_back(note::Notice{why, e.left, e.back_in});
+  if (Is<Running>() || Is<Draining>()) {
+    if (InRound(*member) && !active().notice) active().notice = why;
+  }
+  if (const auto* draining = std::get_if<Draining>(&state_);
+      draining != nullptr && !draining->closing && !member->info.leased) {
+    return On(CloseRequested{Dismissal::kPreempted, HostPreempted{why}});
+  }
+  if (member->phase == Phase::kWaiting && member->info.leased) return LetGo(e.node);
+  if (member->phase == Phase::kStopping) return StopForGood(*member);
+  if (const auto* running = std::get_if<Running>(&state_);
+      running != nullptr && running->asked && running->asked->stops && member->phase == Phase::kRunning) {
+    AskToStop(*member);  // tells it that it goes away itself
+  }
+}
+
+void RoundMachine::AskToStop(const Member& member) {
+  const Running& running = In<Running>();
+  TakeSnapshot order{member.info.id, running.round.number, running.asked->why};
+  order.stop_within = std::max(running.asked->end - now_, Duration::zero());
+  if (member.notice) order.left = std::max(member.notice->end - now_, Duration::zero());
+  effects_.push_back(std::move(order));
+}
+
+const Member* RoundMachine::HostWithNotice() const {
+  for (const NodeId& id : membership_.noticed()) {
+    if (const Member& member = membership_.At(id); !member.info.leased) return &member;
+  }
+  return nullptr;
+}
+
 void RoundMachine::On(const CloseRequested& e) {
   if (Is<Closed>()) return;
   const auto* draining = std::get_if<Draining>(&state_);
@@ -281,11 +339,13 @@ void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
   }
   effects_.push_back(missed);
   const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
-  if (had_workers && !member.leaving) {
-    active().losses.Lost(ToText(missed));
+  if (had_workers && !member.leaving) active().losses.Lost(ToText(missed));
+  if (had_workers && !member.leaving && !member.notice) {
     ++active().unplanned_losses;
     Blame(member.info.host);
   }
+  if (member.notice && member.notice->back_at)
+    back_at_ = std::max(*member.notice->back_at, back_at_.value_or(now_));
   if (membership_.count(Phase::kWaiting) > 0) TellWaitersWithin(kNoticeDelay);
 }
 
@@ -326,14 +386,26 @@ void RoundMachine::Lose(const NodeMissed& missed) {
 
 void RoundMachine::LetGo(const NodeId& id) {
   const Member& member = membership_.At(id);
-  DDPRUN_CHECK(member.drain, "node " << id << " is not to be taken out");
-  const TakenOut taken_out{NameOf(member), *member.drain};
+  DDPRUN_CHECK(member.drain || member.notice, "node " << id << " is not to be taken out");
   if (InLastRound(member)) --electorate_;
-  absent_.TakenOut(member.info.host);
+  last_was_lost_ = member.notice && member.notice->back_at;
+  if (last_was_lost_) {
+    const TimePoint back_at = *member.notice->back_at;
+    absent_.Lost(member.info.host, PreemptedForNow{std::max(back_at - now_, Duration::zero())}, now_);
+    back_at_ = std::max(back_at, back_at_.value_or(back_at));
+  } else {
+    absent_.TakenOut(member.info.host);
+  }
+  if (member.notice) {
+    const NodePreempted preempted{NameOf(member), member.notice->why};
+    DismissNode(id, Dismissal::kPreempted, preempted);
+    effects_.push_back(note::NodePreempted{preempted});
+  } else {
+    const TakenOut taken_out{NameOf(member), *member.drain};
+    DismissNode(id, Dismissal::kDrained, taken_out);
+    effects_.push_back(note::NodeDrained{taken_out});
+  }
   membership_.Remove(id);
-  DismissNode(id, Dismissal::kDrained, taken_out);
-  effects_.push_back(note::NodeDrained{taken_out});
-  last_was_lost_ = false;
 }
 
 void RoundMachine::ExpireLeases() {

@@ -10,7 +10,7 @@
 //        min left   +--| Draining | <---------------------------------+  drained (the last two:       |
 //                      +----------+                                      at a snapshot, if requested)  |
 //                           +------ failed; no restart is left, or none would help --------------------+
-//                                                     close requested, in any state -------------------+
+//                                      close requested, or host pre-empted, in any state ----------------+
 // clang-format on
 //
 // A round that ends before all its workers have succeeded is drained, even if the job then closes: all its
@@ -20,10 +20,16 @@
 // drain waits until NodeGone arrives or the lease of the node ends. The fence of the node kills the workers
 // before the lease ends. An immediate CloseRequested, or a second one, closes the job without a drain.
 //
+// After a notice of pre-emption (NoticeGiven) the workers of the round are asked to stop after a snapshot. The round ends when
+// they have stopped, or in time for the node with the notice to stop them. What fails in the round after the notice costs
+// nothing. The nodes with a notice are let go; the others go on, or wait for more nodes. If the notice is for the node that
+// hosts the coordinator, the job closes.
+//
 // The only input of the machine is the sequence of events with their times. Machines that receive the same
 // sequence are in the same state.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,6 +58,8 @@ struct ActiveRound {
   bool step_reported = false;  // a worker has reported a step
   FailureAggregator losses = {};
   int unplanned_losses = 0;  // number of lost nodes that were not leaving
+  bool unfinished = false;   // workers have exited with 0 without saying that all steps are done
+  std::optional<NodePreempted> notice = {};  // the first one since the round was sealed
 };
 
 // Nodes are joining, and no member has workers.
@@ -64,7 +72,10 @@ struct Gathering {
 // A snapshot has been requested. The round ends when the snapshot is complete.
 struct SnapshotAsked {
   InterruptReason why = {};
-  TimePoint end = {};  // when the round ends even without a snapshot
+  TimePoint since = {};
+  TimePoint end = {};                // when the round ends even without a snapshot
+  bool stops = false;                // the workers stop after the snapshot
+  std::optional<int64_t> step = {};  // with `stops`: the step of the snapshot, once it is complete
 };
 
 // The workers of the round are running.
@@ -123,6 +134,8 @@ class RoundMachine {
   bool deserted() const {
     return Is<Gathering>() && last_round_ && membership_.size() == 0 && last_was_lost_;
   }
+  // When the last of the pre-empted nodes that return does so; nullopt if none is waited for.
+  std::optional<TimePoint> back_at() const { return back_at_; }
   // Returns what the waiting nodes are waiting for.
   Waiting WhatIsWaitedFor(TimePoint now) const;
 
@@ -161,6 +174,7 @@ class RoundMachine {
   void On(const NodeLost& e);
   void On(const NodeGone& e);
   void On(const DrainRequested& e);
+  void On(const NoticeGiven& e);
   void On(const CloseRequested& e);
   void On(const Tick&) {}
 
@@ -182,7 +196,13 @@ class RoundMachine {
   // Number of nodes that the next round needs: the larger of min_nodes and the quorum.
   int MinNodes() const;
   bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
-  // Removes and dismisses a member that is to be drained.
+  // Asks the workers of a node to stop after a snapshot.
+  void AskToStop(const Member& member);
+  // The node that hosts the coordinator, if it has a notice of pre-emption; otherwise null.
+  const Member* HostWithNotice() const;
+  // Returns when a node that begins to wait now has waited for too long.
+  TimePoint JoinEnd() const { return std::max(now_, back_at_.value_or(now_)) + policy_.join_timeout; }
+  // Removes and dismisses a member that is to be drained or has a notice of pre-emption.
   void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
@@ -205,6 +225,7 @@ class RoundMachine {
   // Returns why the running round should be interrupted, or nullopt if it should not.
   std::optional<InterruptReason> WhyInterrupt(const Running& s) const;
   void Interrupt(Running& s, const InterruptReason& why);
+  void InterruptForNotice(Running& s, const InterruptReason& why);
 
   // State changes. They invalidate references into the previous state.
   void Seal(const SealReason& why);  // from Gathering or Draining
@@ -233,7 +254,8 @@ class RoundMachine {
   HostFailures hosts_;
   LossStreak loss_row_;
   int electorate_ = 0;          // number of nodes of the last round that neither left nor were drained
-  bool last_was_lost_ = false;  // whether the node that was removed last was lost
+  bool last_was_lost_ = false;  // whether the node that was removed last was lost, or returns
+  std::optional<TimePoint> back_at_;
   std::optional<TimePoint> notice_end_;  // when to notify the waiting nodes
 
   // State of the current Step.

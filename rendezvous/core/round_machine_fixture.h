@@ -42,7 +42,8 @@ inline std::string Word(const RoundEffect& effect) {
   if (const auto* e = std::get_if<StopWorkers>(&effect))
     return absl::StrCat(e->node.value(), ":stop r", e->round.value(), e->no_round_follows ? " for good" : "");
   if (const auto* e = std::get_if<TakeSnapshot>(&effect))
-    return absl::StrCat(e->node.value(), ":snapshot r", e->round.value());
+    return absl::StrCat(e->node.value(), ":snapshot r", e->round.value(), e->stop_within ? " and stop" : "",
+                        e->left ? " and leave" : "");
   if (const auto* e = std::get_if<TellReport>(&effect))
     return absl::StrCat(e->node.value(), ":report r", e->report->round.value());
   if (const auto* e = std::get_if<Dismiss>(&effect))
@@ -80,8 +81,8 @@ class RoundMachineTest : public ::testing::Test {
                Failure failure = {.exit = Exited{1}, .cause = "rank 0 exit 1"}) {
     return Step(WorkersFailed{NodeId(id), Round(round), std::move(failure)});
   }
-  Words Succeeded(const std::string& id, int round) {
-    return Step(WorkersSucceeded{NodeId(id), Round(round)});
+  Words Succeeded(const std::string& id, int round, bool finished = false) {
+    return Step(WorkersSucceeded{NodeId(id), Round(round), finished});
   }
   Words Ready(const std::string& id, int round, int port, std::vector<Failure> failures = {}) {
     return Step(NodeReady{NodeId(id), Round(round), port, std::move(failures)});
@@ -93,6 +94,9 @@ class RoundMachineTest : public ::testing::Test {
     return Step(SnapshotTaken{NodeId(id), Round(round), step});
   }
   Words DrainNode(const std::string& id) { return Step(DrainRequested{NodeId(id), "maintenance"}); }
+  Words GiveNotice(const std::string& id, Duration left = seconds(60), std::optional<Duration> back_in = {}) {
+    return Step(NoticeGiven{NodeId(id), left, back_in, "SIGUSR1"});
+  }
   Words Lost(const std::string& id) { return Step(NodeLost{NodeId(id), "connection reset"}); }
   Words Gone(const std::string& id) { return Step(NodeGone{NodeId(id)}); }
   Words Leaving(const std::string& id) { return Step(NodeLeaving{NodeId(id), "its agent received SIGTERM"}); }

@@ -17,7 +17,8 @@ absl::string_view EventOf(const MissedReason& reason) {
                  [](const Replaced&) { return "node_replaced"; },
                  [](const LeaseExpired&) { return "lease_expired"; },
                  [](const JoinTimedOut&) { return "join_timeout"; },
-                 [](const StopTimedOut&) { return "stop_timeout"; }},
+                 [](const StopTimedOut&) { return "stop_timeout"; },
+                 [](const PreemptedForNow&) { return "node_preempted"; }},
       reason);
 }
 
@@ -61,6 +62,9 @@ std::string ToText(const NodeMissed& missed) {
                  [&](const StopTimedOut& r) {
                    return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
                                        " in time");
+                 },
+                 [&](const PreemptedForNow& r) {
+                   return absl::StrCat(name, " was pre-empted, and returns in ", InSeconds(r.back_in));
                  }},
       missed.why);
 }
@@ -69,17 +73,25 @@ std::string ToText(const NodeStopping& s) { return absl::StrCat(ToText(s.node), 
 
 std::string ToText(const TakenOut& t) { return absl::StrCat(ToText(t.node), " is to be taken out: ", t.why); }
 
+std::string ToText(const NodePreempted& p) { return absl::StrCat(ToText(p.node), " is pre-empted: ", p.why); }
+
 std::string ToText(const CloseReason& reason) {
-  return std::visit(Overloaded{[](const StopWanted& r) { return r.why; },
-                               [](const HostLeaving& r) {
-                                 return absl::StrCat("the agent that hosts the coordinator is leaving: ",
-                                                     r.why);
-                               }},
-                    reason);
+  return std::visit(
+      Overloaded{[](const StopWanted& r) { return r.why; },
+                 [](const HostLeaving& r) {
+                   return absl::StrCat("the agent that hosts the coordinator is leaving: ", r.why);
+                 },
+                 [](const HostPreempted& r) {
+                   return absl::StrCat(ToText(r.why),
+                                       "; it hosts the coordinator, so the job ends. Start it again: it "
+                                       "continues from its last snapshot");
+                 }},
+      reason);
 }
 
 std::string ToText(const InterruptReason& reason) {
   return std::visit(Overloaded{[](const TakenOut& r) { return ToText(r); },
+                               [](const NodePreempted& r) { return ToText(r); },
                                [](const NewcomersWait& r) {
                                  return absl::StrCat(Counted(r.nodes, "node"), " joined the running job");
                                }},
@@ -94,6 +106,9 @@ std::string ToText(const EndOfRound& reason) {
                  },
                  [](const NoSnapshotCame& r) {
                    return absl::StrCat(ToText(r.why), "; no snapshot came within ", InSeconds(r.timeout));
+                 },
+                 [](const StoppedAfterNotice& r) {
+                   return absl::StrCat(ToText(r.why), "; the workers have stopped");
                  },
                  [](const auto& r) { return ToText(r); }},
       reason);
@@ -122,6 +137,9 @@ std::string ToText(const CostReason& reason) {
             return std::string(
                 "no restart is spent: the workers failed "
                 "because a node was lost");
+          },
+          [](const FailedAfterNotice&) {
+            return std::string("no restart is spent: a node of the round had notice that it is pre-empted");
           },
           [](const WorkerStuck&) {
             return std::string(
@@ -230,6 +248,14 @@ NoteText ToText(const Note& note) {
           [](const note::NodeDrained& n) {
             return T{"node_drained", ToText(n.why)};
           },
+          [](const note::Notice& n) {
+            return T{"notice",
+                     absl::StrCat(ToText(n.why), "; it goes away in ", InSeconds(n.left),
+                                  n.back_in ? absl::StrCat(", and returns in ", InSeconds(*n.back_in)) : "")};
+          },
+          [](const note::NodePreempted& n) {
+            return T{"node_preempted", ToText(n.why)};
+          },
           [](const note::JobClosing& n) {
             return T{"job_closing", ToText(n.why)};
           },
@@ -287,15 +313,18 @@ constexpr size_t kMaxNames = 8;
 }  // namespace
 
 std::string AbsenceText(const MissedReason& reason) {
-  return std::visit(
-      Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
-                 [](const ConnectionLost& r) { return r.why; },
-                 [](const AgentGone&) { return std::string("its agent was killed"); },
-                 [](const Replaced&) { return std::string("it was started anew"); },
-                 [](const LeaseExpired&) { return std::string("its lease expired"); },
-                 [](const JoinTimedOut&) { return std::string("it waited too long"); },
-                 [](const StopTimedOut&) { return std::string("it did not stop its workers"); }},
-      reason);
+  return std::visit(Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
+                               [](const ConnectionLost& r) { return r.why; },
+                               [](const AgentGone&) { return std::string("its agent was killed"); },
+                               [](const Replaced&) { return std::string("it was started anew"); },
+                               [](const LeaseExpired&) { return std::string("its lease expired"); },
+                               [](const JoinTimedOut&) { return std::string("it waited too long"); },
+                               [](const StopTimedOut&) { return std::string("it did not stop its workers"); },
+                               [](const PreemptedForNow& r) {
+                                 return absl::StrCat("pre-empted; it said that it returns after ",
+                                                     InSeconds(r.back_in));
+                               }},
+                    reason);
 }
 
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "proto/grpc_status.h"
 #include "proto/utf8.h"
@@ -14,6 +16,7 @@ namespace ddprun {
 namespace {
 
 constexpr size_t kMaxReasonBytes = 1024;
+constexpr int64_t kMaxNoticeMillis = int64_t{1000} * 3600 * 24;  // a day
 
 grpc::Status Ending() { return {grpc::StatusCode::UNAVAILABLE, "the coordinator is ending"}; }
 
@@ -66,6 +69,29 @@ grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* con
       context,
       [request](Coordinator& c) {
         return c.Drain(request->run_id(), request->node(), Reason(request->reason()));
+      },
+      reply);
+}
+
+grpc::ServerUnaryReactor* ControlService::Preempt(grpc::CallbackServerContext* context,
+                                                  const proto::PreemptRequest* request,
+                                                  proto::PreemptReply* reply) {
+  return Handle(
+      context,
+      [request](Coordinator& c) -> absl::StatusOr<std::string> {
+        const auto check = [](absl::string_view field, int64_t value, int64_t least) {
+          if (value >= least && value <= kMaxNoticeMillis) return absl::OkStatus();
+          return absl::InvalidArgumentError(
+              absl::StrCat(field, " is ", value, ", expected ", least, " to ", kMaxNoticeMillis));
+        };
+        RETURN_IF_ERROR(check("left_ms", request->left_ms(), 1));
+        RETURN_IF_ERROR(check("back_in_ms", request->back_in_ms(), 0));
+        PreemptNode notice{.run_id = request->run_id(),
+                           .node = request->node(),
+                           .reason = Reason(request->reason()),
+                           .left = milliseconds(request->left_ms())};
+        if (request->has_back_in_ms()) notice.back_in = milliseconds(request->back_in_ms());
+        return c.Preempt(notice);
       },
       reply);
 }

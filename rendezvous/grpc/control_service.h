@@ -14,7 +14,7 @@ namespace ddprun {
 
 // Every request is answered exactly once: by the coordinator on the thread of `io`, or with UNAVAILABLE if
 // EndAll is called before the coordinator has answered.
-//   Threads: gRPC's threads call Drain and Stop. Any thread may call EndAll.
+//   Threads: gRPC's threads call Drain, Preempt and Stop. Any thread may call EndAll.
 class ControlService final : public proto::Control::CallbackService {
  public:
   ControlService(boost::asio::io_context& io, std::weak_ptr<Coordinator> coordinator)
@@ -22,6 +22,9 @@ class ControlService final : public proto::Control::CallbackService {
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const proto::DrainRequest* request,
                                   proto::DrainReply* reply) override;
+  grpc::ServerUnaryReactor* Preempt(grpc::CallbackServerContext* context,
+                                    const proto::PreemptRequest* request,
+                                    proto::PreemptReply* reply) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const proto::StopRequest* request,
                                  proto::StopReply* reply) override;
 

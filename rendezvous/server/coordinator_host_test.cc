@@ -258,6 +258,26 @@ TEST_F(CoordinatorHostTest, TheAgentInThisProcessReportsProgress) {
 }
 
 // docs/protocol.md: "Control".
+TEST_F(CoordinatorHostTest, ControlGivesNotice) {
+  const ControlTarget target{.address = "127.0.0.1", .port = host_->port(), .timeout = seconds(20)};
+  JoinHere(1);
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kStart));
+  const auto notice = [&](const std::string& node, Duration left) {
+    return PreemptNode(target, "j", node, "spot instance", left, seconds(300));
+  };
+  EXPECT_EQ(notice("other", seconds(60)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(notice("host-here", seconds(0)).status().message(), "left_ms is 0, expected 1 to 86400000");
+  const absl::StatusOr<std::string> given = notice("host-here", seconds(60));
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_THAT(*given, HasSubstr("has notice: its workers stop after a snapshot, within 60 s"));
+  ASSERT_TRUE(AwaitHere(proto::CoordinatorMessage::kTakeSnapshot));
+  const proto::TakeSnapshot asked = thread_.Run([this] { return here_.take_snapshot(); });
+  EXPECT_GT(asked.stop_within_ms(), 30'000);
+  EXPECT_LE(asked.stop_within_ms(), 40'000);
+  EXPECT_GT(asked.left_ms(), 50'000);
+}
+
+// docs/protocol.md: "Control".
 TEST_F(CoordinatorHostTest, ControlDrainsNodesAndStopsJobs) {
   const ControlTarget target{.address = "127.0.0.1", .port = host_->port(), .timeout = seconds(20)};
   EXPECT_EQ(StopJob(target, "", "enough").status(), absl::NotFoundError("the coordinator has no jobs"));

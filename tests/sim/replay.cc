@@ -164,6 +164,17 @@ class Replayer {
         Line(absl::StrCat("request to drain ", step.drain().node()));
         (void)coordinator_.Drain(step.drain().run_id(), step.drain().node(), step.drain().reason());
         break;
+      case proto::RecordedStep::kPreempt: {
+        const proto::RecordedStep::Preempt& preempt = step.preempt();
+        Line(absl::StrCat("notice of pre-emption for ", preempt.node()));
+        PreemptNode notice{.run_id = preempt.run_id(),
+                           .node = preempt.node(),
+                           .reason = preempt.reason(),
+                           .left = milliseconds(preempt.left_ms())};
+        if (preempt.has_back_in_ms()) notice.back_in = milliseconds(preempt.back_in_ms());
+        (void)coordinator_.Preempt(notice);
+        break;
+      }
       case proto::RecordedStep::kStop:
         Line(absl::StrCat("request to stop job ", step.stop().run_id()));
         (void)coordinator_.Stop(step.stop().run_id(), step.stop().reason());

@@ -71,6 +71,9 @@ std::string MessageText(const proto::AgentMessage& message) {
     case proto::AgentMessage::kSnapshotTaken:
       return absl::StrCat("SnapshotTaken(round ", message.snapshot_taken().round(), ", step ",
                           message.snapshot_taken().step(), ")");
+    case proto::AgentMessage::kPreempted:
+      return absl::StrCat("Preempted(in ", message.preempted().left_ms(),
+                          " ms: ", message.preempted().reason(), ")");
     case proto::AgentMessage::kHeartbeat:
     case proto::AgentMessage::KIND_NOT_SET:
       break;
@@ -106,7 +109,8 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
       return absl::StrCat("Refuse(", message.refuse().message(), ")");
     case proto::CoordinatorMessage::kTakeSnapshot:
       return absl::StrCat("TakeSnapshot(round ", message.take_snapshot().round(), ": ",
-                          message.take_snapshot().reason(), ")");
+                          message.take_snapshot().reason(),
+                          message.take_snapshot().has_stop_within_ms() ? "; then stop" : "", ")");
     case proto::CoordinatorMessage::kReport:
       return Text(message.report());
     case proto::CoordinatorMessage::kHeard:

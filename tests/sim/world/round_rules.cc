@@ -273,6 +273,9 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (facts_.has_slept())
         Broken(absl::StrCat(e.node.value(), " was evicted because the coordinator was stopped"));
       break;
+    case Dismissal::kPreempted:
+      Broken("a node was dismissed as pre-empted, but the simulation gives no notice");
+      break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
       if (close_requested_ != e.reason) Broken("a job was ended without a request");

@@ -136,7 +136,7 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
-  if (EndsTheJob(reason) || (reason == Dismissal::kDrained && driver_.machine().alive() > 0))
+  if (EndsTheJob(reason) || (IsFinal(reason) && driver_.machine().alive() > 0))
     job_over_until_ = place_.host->now() + place_.job->settings->grace;
   if (reason == Dismissal::kEvicted || std::exchange(decided_, true)) return;
   dismissed_ = reason;
