@@ -31,7 +31,10 @@ class GpuRank {
         stream_(*CudaStream::Create(context_)),
         another_stream_(*CudaStream::Create(context_)),
         gpu_(this->comm.device()) {}
-  ~GpuRank() { Synchronize(); }
+  ~GpuRank() {
+    Synchronize();
+    const Communicator last = std::move(comm);  // before the memory: operations that no one waited for may use it
+  }
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
