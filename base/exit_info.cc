@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <iterator>
+#include <optional>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/overloaded.h"
@@ -36,6 +38,13 @@ bool Succeeded(const ExitInfo& exit) {
 bool EndedBySignal(const ExitInfo& exit, int signo) {
   const Signaled* signaled = std::get_if<Signaled>(&exit);
   return signaled != nullptr && signaled->signo == signo;
+}
+
+std::optional<int> SignalBehind(const ExitInfo& exit) {
+  if (const auto* signaled = std::get_if<Signaled>(&exit)) return signaled->signo;
+  const auto* exited = std::get_if<Exited>(&exit);
+  if (exited == nullptr || exited->code <= 128 || exited->code > 128 + SIGRTMAX) return std::nullopt;
+  return exited->code - 128;
 }
 
 int TorchExitCode(const ExitInfo& exit) {

@@ -1,6 +1,7 @@
 // The outcome of a worker: it exited with a code, was terminated by a signal, never started, or is stuck.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -38,6 +39,9 @@ ExitInfo ExitInfoFromWaitStatus(int wait_status);
 
 bool Succeeded(const ExitInfo& exit);
 bool EndedBySignal(const ExitInfo& exit, int signo);
+// The signal that ended the worker or, if the worker is a shell, its program: a shell then exits with 128 plus the number of
+// the signal. nullopt: the exit shows no signal.
+std::optional<int> SignalBehind(const ExitInfo& exit);
 
 // Returns the exit code that torchrun reports: the worker's exit code, the negated number of the signal that
 // ended the worker, or 1 if the worker never started or is stuck.

@@ -47,6 +47,13 @@ TEST(ExitInfoTest, ToStringStatesHowTheWorkerEnded) {
   EXPECT_EQ(ToString(Stuck{"in state D"}), "stuck in state D");
 }
 
+TEST(ExitInfoTest, SignalBehindAnExit) {
+  EXPECT_EQ(SignalBehind(Signaled{SIGUSR1}), SIGUSR1);
+  EXPECT_EQ(SignalBehind(Exited{128 + SIGUSR1}), SIGUSR1);
+  for (const int code : {0, 1, 128, 255}) EXPECT_EQ(SignalBehind(Exited{code}), std::nullopt) << code;
+  EXPECT_EQ(SignalBehind(Stuck{"in state D"}), std::nullopt);
+}
+
 TEST(ExitInfoTest, SignalNameFallsBackToTheNumber) {
   EXPECT_EQ(SignalName(SIGRTMIN + 3), "SIGRTMIN+3");
   EXPECT_EQ(SignalName(0), "signal 0");

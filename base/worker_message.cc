@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <functional>
+#include <utility>
 
 namespace ddprun {
 namespace {
@@ -36,6 +37,8 @@ enum Tag : uint16_t {
   kMasterPort = 21,
   kNodeAddr = 22,
   kLeaseMs = 23,
+  kStopByNs = 24,
+  kStopReason = 25,
 };
 
 template <typename T>
@@ -158,6 +161,10 @@ std::string Encode(const AgentRequest& request) {
   if (request.may_survive) AppendNumber(out, kMaySurvive, 1);
   if (request.round_over) AppendNumber(out, kRoundOver, 1);
   if (request.no_round_follows) AppendNumber(out, kNoRoundFollows, 1);
+  if (request.stop) {
+    AppendNumber(out, kStopByNs, request.stop->by.time_since_epoch().count());
+    AppendText(out, kStopReason, Cut(request.stop->reason));
+  }
   return out;
 }
 
@@ -225,7 +232,10 @@ std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet) {
 
 std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet) {
   AgentRequest request;
-  const auto field = [&request](uint16_t tag, std::string_view value) {
+  std::optional<TimePoint> by;
+  std::string reason;
+  const auto field = [&](uint16_t tag, std::string_view value) {
+    int64_t n = 0;
     switch (tag) {
       case kRound:
         return NumberAs(value, 0, INT32_MAX, &request.round);
@@ -237,11 +247,19 @@ std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet) {
         return NumberAs(value, 0, 1, &request.round_over);
       case kNoRoundFollows:
         return NumberAs(value, 0, 1, &request.no_round_follows);
+      case kStopByNs:
+        if (!Number(value, 0, INT64_MAX, &n)) return false;
+        by = TimePoint(Duration(n));
+        return true;
+      case kStopReason:
+        reason = value.substr(0, kMaxReportTextBytes);
+        return true;
       default:
         return true;
     }
   };
   if (!ForEachField(packet, kRequest, field)) return std::nullopt;
+  if (by) request.stop = WorkerStop{*by, std::move(reason)};
   return request;
 }
 

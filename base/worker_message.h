@@ -57,6 +57,14 @@ struct WorkerReport {
   bool operator==(const WorkerReport&) const = default;
 };
 
+// A request to stop after a snapshot, in agreement with the other ranks.
+struct WorkerStop {
+  TimePoint by;          // when the round is ended; on the monotonic clock (steady_clock) of the machine
+  std::string reason{};  // for people; encoded as at most kMaxReportTextBytes
+
+  bool operator==(const WorkerStop&) const = default;
+};
+
 // What the agent requests from a worker, and what it knows about its round: the whole state, so only the newest one counts.
 struct AgentRequest {
   Round round;
@@ -65,6 +73,7 @@ struct AgentRequest {
   bool may_survive = false;
   bool round_over = false;        // the round has ended: park
   bool no_round_follows = false;  // with may_survive: no round will be offered; exit
+  std::optional<WorkerStop> stop{};
 
   bool operator==(const AgentRequest&) const = default;
 };

@@ -31,6 +31,9 @@ TEST(WorkerMessageTest, RoundTrips) {
     const AgentRequest request{.round = Round(3), .take_snapshot = take};
     EXPECT_EQ(DecodeAgentRequest(Encode(request)), request);
   }
+  const AgentRequest stop{
+      .round = Round(3), .take_snapshot = true, .stop = WorkerStop{TimePoint(seconds(5)), "because"}};
+  EXPECT_EQ(DecodeAgentRequest(Encode(stop)), stop);
 }
 
 // The bytes are a contract between releases.

@@ -100,7 +100,9 @@ class Launcher {
         observers_(io_, config, log) {}
 
   int Run() {
-    TakeSignals(signals_, config_.signals_to_handle);
+    std::vector<int> signals = config_.signals_to_handle;
+    for (const PreemptSignal& notice : config_.preempt_signals) signals.push_back(notice.signo);
+    TakeSignals(signals_, signals);
     WaitForSignal();
     CheckLocalAddress();
     io_.run();
@@ -384,20 +386,38 @@ class Launcher {
   void WaitForSignal() {
     signals_.async_wait([this](const boost::system::error_code& error, int signo) {
       if (error) return;
-      in_a_hurry_ = std::exchange(signaled_, true);
-      if (ended_) {
-        io_.stop();
-      } else if (closing_) {
-        CloseNow();
-      } else if (agent_) {
-        agent_->OnSignal(signo);
+      const auto notice =
+          std::find_if(config_.preempt_signals.begin(), config_.preempt_signals.end(),
+                       [signo](const PreemptSignal& signal) { return signal.signo == signo; });
+      if (notice != config_.preempt_signals.end()) {
+        OnNotice(*notice);
       } else {
-        log_.Say(absl::StrCat("received ", SignalName(signo), " while looking for the coordinator"));
-        own_error_.LeaveSignal(signo, std::time(nullptr));
-        End(ReasonOfSignal(signo));
+        OnSignal(signo);
       }
       WaitForSignal();
     });
+  }
+
+  void OnSignal(int signo) {
+    in_a_hurry_ = std::exchange(signaled_, true);
+    if (ended_) {
+      io_.stop();
+    } else if (closing_) {
+      CloseNow();
+    } else if (agent_) {
+      agent_->OnSignal(signo);
+    } else {
+      log_.Say(absl::StrCat("received ", SignalName(signo), " while looking for the coordinator"));
+      own_error_.LeaveSignal(signo, std::time(nullptr));
+      End(ReasonOfSignal(signo));
+    }
+  }
+
+  void OnNotice(const PreemptSignal& signal) {
+    if (ended_ || closing_) return;
+    if (agent_) return agent_->OnNotice(signal);
+    End(EndReason::kPreempted, absl::StrCat("received ", SignalName(signal.signo),
+                                            ", a notice of pre-emption, while looking for the coordinator"));
   }
 
   // Ends the run before an agent exists.

@@ -116,6 +116,9 @@ void Agent::OnSignal(int signo) {
   if (!signo_) signo_ = signo;
   driver_.Step(SignalReceived{signo});
 }
+void Agent::OnNotice(const PreemptSignal& signal) {
+  driver_.Step(NoticeReceived{signal.left, absl::StrCat("received ", SignalName(signal.signo))});
+}
 void Agent::Break(const absl::Status& why) { driver_.Step(AgentBroken{why}); }
 
 NodeIdentity Agent::NewIdentity() {

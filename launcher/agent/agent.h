@@ -72,6 +72,8 @@ class Agent final : private AgentWorld {
   void Start(std::unique_ptr<CoordinatorLink> link);
   // Call for each signal of --signals-to-handle that this process receives.
   void OnSignal(int signo);
+  // Call for each signal of --preempt-signal. No order: also before the coordinator has accepted this node.
+  void OnNotice(const PreemptSignal& signal);
   // Call if the agent cannot continue. The agent stops its workers, then ends with the error `why`.
   void Break(const absl::Status& why);
 
@@ -92,10 +94,13 @@ class Agent final : private AgentWorld {
   void TellSurvivors(const ddprun::TellSurvivors& what) override;
   void RecordParked(LocalRank local_rank, const std::string& why) override;
   void FenceWorkers(std::optional<BootTime> deadline) override { workers_.Fence(deadline); }
-  void AskForSnapshot(Round round) override { workers_.AskForSnapshot(round); }
+  void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) override {
+    workers_.AskForSnapshot(round, stop);
+  }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
   std::optional<int64_t> SlowestStep(Round round) const override { return workers_.SlowestStep(round); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
+  bool SayFinished(Round round) const override { return workers_.SayFinished(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
   // Sets the warden's last words (see warden_protocol.h): if this agent dies, the warden kills the workers,

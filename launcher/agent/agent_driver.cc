@@ -1,13 +1,29 @@
 #include "launcher/agent/agent_driver.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <set>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/dismissal.h"
 #include "proto/value_codec.h"
 
 namespace ddprun {
 namespace {
+
+// Times from the coordinator are limited, so that no sum overflows.
+Duration ClampedMillis(int64_t ms) {
+  constexpr int64_t kMost = int64_t{1000} * 3600 * 24 * 365;
+  return milliseconds(std::clamp<int64_t>(ms, 0, kMost));
+}
+
+std::set<int> NumbersOf(const std::vector<PreemptSignal>& signals) {
+  std::set<int> numbers;
+  for (const PreemptSignal& signal : signals) numbers.insert(signal.signo);
+  return numbers;
+}
 
 Assignment FromStart(const proto::Start& start) {
   return {.round = Round(start.round()),
@@ -32,7 +48,8 @@ AgentDriver::AgentDriver(Parts parts)
       machine_({.nproc = config_.num_local_workers,
                 .grace = config_.shutdown_timeout,
                 .lease = config_.rdzv.lease,
-                .exit_codes = config_.exit_codes}),
+                .exit_codes = config_.exit_codes,
+                .notice_signals = NumbersOf(config_.preempt_signals)}),
       fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
         if (leased) world_.FenceWorkers(deadline);
       }) {}
@@ -72,10 +89,14 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kWelcome:
       fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
       world_.OnWelcome({node_.id, node_.gone_token});
-      return Step(Rejoined{});  // Ignored unless the machine is seeking.
+      return Step(Welcomed{});
     case proto::CoordinatorMessage::kTakeSnapshot: {
-      const Round round(message.take_snapshot().round());
-      return Step(SnapshotWanted{round, message.take_snapshot().reason(), world_.FurthestStep(round)});
+      const proto::TakeSnapshot& order = message.take_snapshot();
+      const Round round(order.round());
+      SnapshotWanted wanted{round, order.reason(), world_.FurthestStep(round)};
+      if (order.has_stop_within_ms()) wanted.stop_within = ClampedMillis(order.stop_within_ms());
+      if (order.has_left_ms()) wanted.left = ClampedMillis(order.left_ms());
+      return Step(wanted);
     }
     case proto::CoordinatorMessage::kReport:
       return world_.OnReport(message.report());
@@ -138,7 +159,7 @@ void AgentDriver::Do(const StartWorkers& e) {
 void AgentDriver::Do(const SignalWorkers& e) { world_.SignalWorkers(e.signo, e.spare); }
 void AgentDriver::Do(const KillWorkers& e) { world_.KillWorkers(e.spare); }
 void AgentDriver::Do(const TellSurvivors& e) { world_.TellSurvivors(e); }
-void AgentDriver::Do(const AskForSnapshot& e) { world_.AskForSnapshot(e.round); }
+void AgentDriver::Do(const AskForSnapshot& e) { world_.AskForSnapshot(e.round, e.stop); }
 
 void AgentDriver::Do(const SendWorkersFailed& e) {
   if (e.parked) world_.RecordParked(e.local_rank, *e.parked);
@@ -153,6 +174,7 @@ void AgentDriver::Do(const SendWorkersFailed& e) {
 void AgentDriver::Do(const SendWorkersSucceeded& e) {
   proto::AgentMessage message;
   message.mutable_workers_succeeded()->set_round(e.round.value());
+  message.mutable_workers_succeeded()->set_finished(!e.by_signal && world_.SayFinished(e.round));
   Send(message);
 }
 
@@ -178,6 +200,13 @@ void AgentDriver::Do(const SendSnapshotTaken& e) {
   proto::AgentMessage message;
   message.mutable_snapshot_taken()->set_round(e.round.value());
   message.mutable_snapshot_taken()->set_step(e.step);
+  Send(message);
+}
+
+void AgentDriver::Do(const SendPreempted& e) {
+  proto::AgentMessage message;
+  message.mutable_preempted()->set_left_ms(ToMillis(e.left));
+  message.mutable_preempted()->set_reason(e.reason);
   Send(message);
 }
 

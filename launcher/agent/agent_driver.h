@@ -60,6 +60,7 @@ class AgentDriver {
   void Do(const SendWorkersSucceeded& e);
   void Do(const SendReady& e);
   void Do(const SendSnapshotTaken& e);
+  void Do(const SendPreempted& e);
   void Do(const SendLeave& e);
   void Do(const Rejoin& e);
   void Do(const ReportFailures& e);

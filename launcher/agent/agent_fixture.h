@@ -151,6 +151,18 @@ class AgentTest : public ::testing::Test {
     message.mutable_welcome()->set_heartbeat_ms(0);
     Tell(message);
   }
+  // Starts round 0, and asks its workers to stop.
+  void RequestStop() {
+    Await(proto::AgentMessage::kJoin);
+    Welcome();
+    StartRound(0);
+    RunUntil([this] { return observer_.most_alive > 0; });
+    proto::CoordinatorMessage message;
+    message.mutable_take_snapshot()->set_round(0);
+    message.mutable_take_snapshot()->set_reason("because");
+    message.mutable_take_snapshot()->set_stop_within_ms(50000);
+    Tell(message);
+  }
   void StartRound(int round) {
     proto::CoordinatorMessage message;
     message.mutable_start()->set_round(round);

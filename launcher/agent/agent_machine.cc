@@ -18,33 +18,15 @@ constexpr Duration kLongestPause = seconds(5);
 // A node that is cut off again within this time after a rejoin pauses before the next attempt.
 constexpr Duration kSettled = seconds(1);
 
+// A node with a notice stops its workers by itself this much before the time that a stop takes, and at most a quarter of the
+// notice before its end. The coordinator does so earlier; see RoundMachine.
+constexpr Duration kStopBeforeNotice = seconds(5);
+// Workers are killed this long before the end of a notice, or a tenth of the notice, if that is shorter.
+constexpr Duration kLastBeforeNotice = seconds(2);
+
 Duration Longer(Duration pause) { return std::clamp(pause * 2, kFirstPause, kLongestPause); }
 
 }  // namespace
-
-EndReason EndReasonOf(Dismissal dismissal) {
-  switch (dismissal) {
-    case Dismissal::kSucceeded:
-      return EndReason::kSucceeded;
-    case Dismissal::kFailed:
-      return EndReason::kJobFailed;
-    case Dismissal::kJoinTimeout:
-      return EndReason::kJoinTimeout;
-    case Dismissal::kEvicted:
-      return EndReason::kEvicted;
-    case Dismissal::kRejected:
-      return EndReason::kRejected;
-    case Dismissal::kStopped:
-      return EndReason::kStopped;
-    case Dismissal::kDrained:
-      return EndReason::kDrained;
-    case Dismissal::kCoordinatorEnded:
-      return EndReason::kCoordinatorEnded;
-    case Dismissal::kPreempted:
-      return EndReason::kPreempted;
-  }
-  return EndReason::kBroken;
-}
 
 AgentMachine::AgentMachine(AgentPolicy policy) : policy_(std::move(policy)) { assignment_.round = Round(-1); }
 
@@ -77,6 +59,8 @@ void AgentMachine::On(const RoundStarted& e) {
   }
   assignment_ = e.assignment;
   failed_ = succeeded_ = stuck_ = no_round_follows_ = kill_now_ = false;
+  by_signal_ = false;
+  stop_asked_.reset();
   snapshot_step_ = -1;
   wanted_from_.reset();
   unsignaled_.clear();
@@ -142,7 +126,9 @@ void AgentMachine::On(const Fenced&) {
          /*at_once=*/true);
 }
 
-void AgentMachine::On(const Rejoined&) {
+void AgentMachine::On(const Welcomed&) {
+  joined_ = true;
+  if (notice_ && !end_) TellOfNotice();
   if (state_ != State::kSeeking) return;
   Say("this node has rejoined the job as a new node");
   state_ = State::kIdle;
@@ -165,7 +151,10 @@ void AgentMachine::On(const WorkerEnded& e) {
   parked_.erase(e.local_rank);
   unsignaled_.erase(e.local_rank);
   stuck_ = stuck_ || std::holds_alternative<Stuck>(e.exit);
-  if (state_ == State::kRunning && !Succeeded(e.exit)) {
+  const std::optional<int> signo = SignalBehind(e.exit);
+  const bool by_signal = AskedToStop() && signo && policy_.notice_signals.count(*signo) > 0;
+  by_signal_ = by_signal_ || by_signal;
+  if (state_ == State::kRunning && !Succeeded(e.exit) && !by_signal) {
     failed_ = true;
     effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank});
     return Stop(SIGTERM);
@@ -196,7 +185,7 @@ void AgentMachine::On(const WorkerSurvives& e) {
     return Sweep();
   }
   if (state_ != State::kStopping || unsignaled_.erase(e.local_rank) == 0) return;
-  if (!grace_end_) grace_end_ = now_ + policy_.grace;
+  if (!grace_end_) StartGrace();
   std::set<LocalRank> others = alive_;
   others.erase(e.local_rank);
   effects_.push_back(SignalWorkers{SIGTERM, std::move(others)});
@@ -206,7 +195,7 @@ void AgentMachine::On(const WorkerParked& e) {
   if (e.round != assignment_.round || asking_.count(e.local_rank) == 0) return;
   if (state_ == State::kRunning) {
     parked_.insert(e.local_rank);
-    failed_ = true;
+    failed_ = !AskedToStop();
     effects_.push_back(SendWorkersFailed{assignment_.round, e.local_rank, e.why});
     return Stop(SIGTERM);
   }
@@ -216,14 +205,29 @@ void AgentMachine::On(const WorkerParked& e) {
 }
 
 void AgentMachine::On(const SnapshotWanted& e) {
+  if (e.left && !end_ && !lost_) TakeNotice(*e.left, e.reason);
   if (!InRound(e.round)) return;
-  Say(absl::StrCat("asking the workers of round ", e.round.value(), " for a snapshot: ", e.reason));
   wanted_from_ = e.from_step;
-  effects_.push_back(AskForSnapshot{e.round});
+  if (!e.stop_within) {
+    Say(absl::StrCat("asking the workers of round ", e.round.value(), " for a snapshot: ", e.reason));
+    effects_.push_back(AskForSnapshot{e.round});
+    return;
+  }
+  const TimePoint stop_at = now_ + *e.stop_within;
+  if (stop_asked_ && *stop_asked_ <= stop_at) return;
+  if (!stop_asked_) {
+    Say(absl::StrCat("asking the workers of round ", e.round.value(), " to stop after a snapshot, within ",
+                     InSeconds(*e.stop_within), ": ", e.reason));
+  }
+  stop_asked_ = stop_at;
+  effects_.push_back(AskForSnapshot{e.round, WorkerStop{stop_at, e.reason}});
 }
 
 void AgentMachine::On(const SnapshotReported& e) {
-  if (!InRound(e.round) || e.step <= snapshot_step_) return;
+  // The report of a worker that exits after its snapshot may arrive after its end.
+  const bool exited =
+      state_ == State::kStopping && succeeded_ && e.round == assignment_.round && !end_ && !lost_;
+  if ((!InRound(e.round) && !exited) || e.step <= snapshot_step_) return;
   snapshot_step_ = e.step;
   if (!wanted_from_ || e.step < *wanted_from_) return;
   wanted_from_.reset();
@@ -268,7 +272,7 @@ void AgentMachine::Stopped() {
   if (lost_) return Seek();
   state_ = alive_.empty() ? State::kIdle : State::kParked;
   if (succeeded_) {
-    effects_.push_back(SendWorkersSucceeded{assignment_.round});
+    effects_.push_back(SendWorkersSucceeded{assignment_.round, by_signal_});
   } else {
     effects_.push_back(SendReady{assignment_.round});
   }
@@ -295,6 +299,50 @@ void AgentMachine::On(const SignalReceived& e) {
   FinishWith(ReasonOfSignal(e.signo), e.signo, absl::StrCat("received ", name));
 }
 
+void AgentMachine::On(const NoticeReceived& e) {
+  if (!TakeNotice(e.left, e.reason)) {
+    Say(absl::StrCat(e.reason, ": an earlier notice of pre-emption ends before"));
+    return;
+  }
+  Say(absl::StrCat(e.reason, ": this node goes away in ", InSeconds(e.left),
+                   end_ ? "" : "; the workers of the job are asked for a snapshot"));
+  if (end_) return;
+  if (lost_ || state_ == State::kSeeking) return FinishWith(EndReason::kPreempted, SIGTERM, e.reason);
+  if (joined_) TellOfNotice();
+}
+
+bool AgentMachine::TakeNotice(Duration left, const std::string& reason) {
+  const TimePoint end = now_ + left;
+  if (notice_ && notice_->end <= end) return false;
+  notice_ = {.stop_at = end - std::min(policy_.grace + kStopBeforeNotice, left / 4),
+             .last = end - std::min(kLastBeforeNotice, left / 10),
+             .end = end,
+             .reason = notice_ ? notice_->reason : reason};
+  if (grace_end_) grace_end_ = std::min(*grace_end_, notice_->last);
+  return true;
+}
+
+void AgentMachine::TellOfNotice() {
+  effects_.push_back(SendPreempted{std::max(notice_->end - now_, Duration::zero()), notice_->reason});
+}
+
+std::optional<TimePoint> AgentMachine::NoticeAlarm() const {
+  if (!notice_ || end_ || lost_ || state_ == State::kStopping) return std::nullopt;
+  return state_ == State::kIdle ? notice_->last : notice_->stop_at;
+}
+
+std::optional<TimePoint> AgentMachine::NextDeadline() const {
+  if (const std::optional<TimePoint> alarm = NoticeAlarm())
+    return alarm;  // no grace period runs in these states
+  return state_ == State::kSeeking ? seek_at_ : grace_end_;
+}
+
+void AgentMachine::StartGrace() {
+  grace_start_ = now_;
+  grace_end_ = now_ + policy_.grace;
+  if (notice_) grace_end_ = std::clamp(notice_->last, now_, *grace_end_);
+}
+
 void AgentMachine::On(const AgentBroken& e) {
   Say(std::string(e.status.message()));
   Leave(std::string(e.status.message()));
@@ -302,22 +350,29 @@ void AgentMachine::On(const AgentBroken& e) {
 }
 
 void AgentMachine::On(const AgentTick&) {
-  if (state_ == State::kSeeking) {
+  if (const std::optional<TimePoint> alarm = NoticeAlarm()) {
+    if (now_ < *alarm) return;
+    const std::string why = absl::StrCat("the notice of pre-emption ends in ", InSeconds(notice_->end - now_),
+                                         ", and the coordinator has not dismissed this node");
+    Say(why);
+    Leave(why);
+    FinishWith(EndReason::kPreempted, SIGTERM, notice_->reason);
+  } else if (state_ == State::kSeeking) {
     if (!seek_at_ || now_ < *seek_at_) return;
     seek_at_.reset();
     effects_.push_back(Rejoin{seek_end_ - now_});
   } else if (grace_end_ && now_ >= *grace_end_) {
     const bool some_park = !asking_.empty() && MaySurvive();
     Say(absl::StrCat(Counted(static_cast<int64_t>(alive_.size() - Spared().size()), "worker"), " did not ",
-                     some_park ? "exit or park" : "exit", " within ", policy_.grace / seconds(1),
-                     " s: sending SIGKILL"));
+                     some_park ? "exit or park" : "exit", " within ", InSeconds(*grace_end_ - grace_start_),
+                     notice_ ? ", before the end of the notice" : "", ": sending SIGKILL"));
     KillNow();
   }
 }
 
 void AgentMachine::Stop(int signo) {
   state_ = State::kStopping;
-  grace_end_ = now_ + policy_.grace;
+  StartGrace();
   if (MaySurvive()) unsignaled_ = asking_;
   if (!asking_.empty()) {
     effects_.push_back(TellSurvivors{asking_, assignment_.round, /*round_over=*/true, !MaySurvive()});
@@ -331,7 +386,7 @@ void AgentMachine::EndSurvival(int signo) {
   held_.reset();
   state_ = State::kStopping;
   if (signaled.empty()) return Settle();
-  grace_end_ = now_ + policy_.grace;
+  StartGrace();
   kill_now_ = false;
   effects_.push_back(
       TellSurvivors{signaled, assignment_.round, /*round_over=*/true, /*no_round_follows=*/true});
@@ -383,7 +438,9 @@ void AgentMachine::CutOff(Lost lost, bool at_once) {
 }
 
 void AgentMachine::Seek() {
+  if (notice_) return FinishWith(EndReason::kPreempted, SIGTERM, notice_->reason);
   state_ = State::kSeeking;
+  joined_ = false;
   const bool settled = !rejoined_at_ || now_ - *rejoined_at_ >= kSettled;
   pause_ = settled ? Duration::zero() : Longer(pause_);
   seek_end_ = now_ + pause_ + policy_.lease + kSeekBeyondLease;

@@ -31,6 +31,10 @@
 // period for it. Workers that have parked live on, and take part in the next round of this node without a start. They
 // are stopped like other workers if no round follows for them: the node is cut off or dismissed, its agent ends, or a
 // round has started without the node.
+//
+// A notice of pre-emption says that this node goes away at its end. The coordinator decides what happens then; the workers
+// of all nodes are asked to stop. The end of the notice bounds every grace period, and if the coordinator has not stopped
+// the round in time, the machine stops its workers by itself. A node with a notice never joins again.
 #pragma once
 
 #include <csignal>
@@ -47,6 +51,7 @@
 #include "base/exit_info.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "base/worker_message.h"
 #include "launcher/cli/exit_code.h"
 
 namespace ddprun {
@@ -59,10 +64,8 @@ struct AgentPolicy {
   // this time plus one second.
   Duration lease = seconds(5);
   ExitCodes exit_codes = ExitCodes::kTorchrun;
+  std::set<int> notice_signals = {};  // of --preempt-signal
 };
-
-// Returns the reason with which an agent ends after `dismissal`.
-EndReason EndReasonOf(Dismissal dismissal);
 
 // --- Events ---
 
@@ -87,8 +90,8 @@ struct CoordinatorLost {
 // The fence has fired: the node's lease has expired or is about to expire. The warden kills the workers;
 // WorkerEnded follows for each of them.
 struct Fenced {};
-// Result of Rejoin: the coordinator has accepted this node as a new node.
-struct Rejoined {};
+// The coordinator has accepted this node: result of the first join, and of Rejoin.
+struct Welcomed {};
 // Result of Rejoin: the coordinator was not found.
 struct RejoinFailed {
   std::string reason;
@@ -113,6 +116,9 @@ struct SnapshotWanted {
   Round round;
   std::string reason = {};
   int64_t from_step = 0;  // the furthest step that a worker has reported; older snapshots do not suffice
+  std::optional<Duration> stop_within =
+      {};                             // the workers stop after the snapshot; the round ends after this time
+  std::optional<Duration> left = {};  // this node is pre-empted, and goes away after this time
 };
 // The newest snapshot that a worker has reported as complete. The same snapshot may be reported repeatedly.
 struct SnapshotReported {
@@ -129,6 +135,11 @@ struct WorkersGone {
 struct SignalReceived {
   int signo = 0;
 };
+// A notice of pre-emption for this node. A later one can only bring the end forward.
+struct NoticeReceived {
+  Duration left{};          // time until the node goes away
+  std::string reason = {};  // for people
+};
 // The agent itself cannot continue.
 struct AgentBroken {
   absl::Status status;
@@ -136,9 +147,10 @@ struct AgentBroken {
 };
 struct AgentTick {};
 
-using AgentEvent = std::variant<RoundStarted, RoundStopped, Dismissed, CoordinatorLost, Fenced, Rejoined,
-                                RejoinFailed, WorkerEnded, WorkerSurvives, WorkerParked, SnapshotWanted,
-                                SnapshotReported, WorkersGone, SignalReceived, AgentBroken, AgentTick>;
+using AgentEvent =
+    std::variant<RoundStarted, RoundStopped, Dismissed, CoordinatorLost, Fenced, Welcomed, RejoinFailed,
+                 WorkerEnded, WorkerSurvives, WorkerParked, SnapshotWanted, SnapshotReported, WorkersGone,
+                 SignalReceived, NoticeReceived, AgentBroken, AgentTick>;
 
 // --- Effects ---
 
@@ -164,9 +176,10 @@ struct TellSurvivors {
   bool round_over = false;        // they must park
   bool no_round_follows = false;  // they must exit
 };
-// Ask each worker for a snapshot, over the workers' socket.
+// Ask each worker for a snapshot, over the workers' socket. With `stop`, tell it also to workers that do not use the socket.
 struct AskForSnapshot {
   Round round;
+  std::optional<WorkerStop> stop = {};
 };
 // Report the failure of this worker to the coordinator; AgentDriver adds the details.
 struct SendWorkersFailed {
@@ -177,6 +190,7 @@ struct SendWorkersFailed {
 };
 struct SendWorkersSucceeded {
   Round round;
+  bool by_signal = false;  // a worker has ended by a signal of a notice
 };
 // Open an empty store for the next round and report that the node is ready, with all failures of `round`.
 struct SendReady {
@@ -186,6 +200,10 @@ struct SendSnapshotTaken {
   Round round;
   int64_t step = 0;
 };
+struct SendPreempted {
+  Duration left{};
+  std::string reason = {};
+};
 // Report that the node leaves the job. If its workers are still running, the effect is issued again after
 // they have exited, with workers_gone set.
 struct SendLeave {
@@ -193,7 +211,7 @@ struct SendLeave {
   bool workers_gone = false;
 };
 // Close the connection, search for the coordinator for at most `limit`, and join as a new node. The result is
-// Rejoined, RejoinFailed, Dismissed if the coordinator rejects the node, or CoordinatorLost if the new
+// Welcomed, RejoinFailed, Dismissed if the coordinator rejects the node, or CoordinatorLost if the new
 // connection breaks.
 struct Rejoin {
   Duration limit{};
@@ -215,7 +233,7 @@ struct Finish {
 
 using AgentEffect = std::variant<StartWorkers, SignalWorkers, KillWorkers, TellSurvivors, AskForSnapshot,
                                  SendWorkersFailed, SendWorkersSucceeded, SendReady, SendSnapshotTaken,
-                                 SendLeave, Rejoin, ReportFailures, Tell, Finish>;
+                                 SendPreempted, SendLeave, Rejoin, ReportFailures, Tell, Finish>;
 using AgentEffects = std::vector<AgentEffect>;
 
 // Pure: equal (state, event, now) give equal effects.
@@ -227,7 +245,7 @@ class AgentMachine {
 
   [[nodiscard]] AgentEffects Step(const AgentEvent& event, TimePoint now);  // REQUIRES: now never decreases
   // The latest time at which to call Step(AgentTick{}); nullopt if no deadline is pending.
-  std::optional<TimePoint> NextDeadline() const { return state_ == State::kSeeking ? seek_at_ : grace_end_; }
+  std::optional<TimePoint> NextDeadline() const;
 
   State state() const { return state_; }
   // The round of the running or stopping workers. In other states, the round of the last workers; -1 before
@@ -247,7 +265,7 @@ class AgentMachine {
   void On(const Dismissed& e);
   void On(const CoordinatorLost& e);
   void On(const Fenced& e);
-  void On(const Rejoined& e);
+  void On(const Welcomed& e);
   void On(const RejoinFailed& e);
   void On(const WorkerEnded& e);
   void On(const WorkerSurvives& e);
@@ -256,12 +274,30 @@ class AgentMachine {
   void On(const SnapshotReported& e);
   void On(const WorkersGone& e);
   void On(const SignalReceived& e);
+  void On(const NoticeReceived& e);
   void On(const AgentBroken& e);
   void On(const AgentTick& e);
+
+  // A notice of pre-emption for this node.
+  struct Notice {
+    TimePoint stop_at;  // when the machine stops its workers, if the coordinator has not
+    TimePoint last;     // when no worker may be left
+    TimePoint end;      // when the node goes away
+    std::string reason = {};
+  };
 
   bool InRound(Round round) const {
     return state_ == State::kRunning && round == assignment_.round && !end_ && !lost_;
   }
+  // Takes a notice that ends after `left`. Returns false if an earlier notice ends before.
+  bool TakeNotice(Duration left, const std::string& reason);
+  void TellOfNotice();
+  // The time at which this node, which has a notice, leaves by itself; nullopt if it is stopping or ending, or has no notice.
+  std::optional<TimePoint> NoticeAlarm() const;
+  // Whether workers that exit in this round have been told to, so that an exit by a signal of the notice is not a failure.
+  bool AskedToStop() const { return notice_.has_value() || stop_asked_.has_value(); }
+  // Begins the grace period. A notice bounds it.
+  void StartGrace();
   // Returns whether workers may survive the end of their round.
   bool MaySurvive() const { return !end_ && !lost_ && !no_round_follows_; }
   // The workers that KillWorkers spares: those that have parked, if workers may survive.
@@ -317,7 +353,13 @@ class AgentMachine {
   std::string end_why_;                       // set with end_
   std::optional<std::string> leaving_;        // set: reason of the SendLeave that follows WorkersGone
   std::optional<Lost> lost_;                  // set: the node is cut off
+  TimePoint grace_start_;                     // in Stopping: when the workers were signalled
   std::optional<TimePoint> grace_end_;        // in Stopping: when SIGKILL is due
+
+  std::optional<Notice> notice_;
+  bool joined_ = false;                  // the coordinator has accepted this node
+  std::optional<TimePoint> stop_asked_;  // set: the workers of this round are asked to stop by this time
+  bool by_signal_ = false;               // a worker of this round has ended by a signal of a notice
 
   int64_t snapshot_step_ = -1;          // step of the newest snapshot of this round; -1: none
   std::optional<int64_t> wanted_from_;  // set: a snapshot of at least this step is requested

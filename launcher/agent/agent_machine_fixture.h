@@ -37,18 +37,21 @@ inline std::string Word(const AgentEffect& effect) {
                           e.no_round_follows ? ", the last" : "");
     }
     std::string operator()(const AskForSnapshot& e) {
-      return absl::StrCat("ask for snapshot r", e.round.value());
+      return absl::StrCat(
+          "ask for snapshot r", e.round.value(),
+          e.stop ? absl::StrCat(", stop at ", e.stop->by.time_since_epoch() / milliseconds(1)) : "");
     }
     std::string operator()(const SendWorkersFailed& e) {
       return absl::StrCat(e.parked ? "parked r" : "failed r", e.round.value());
     }
     std::string operator()(const SendWorkersSucceeded& e) {
-      return absl::StrCat("succeeded r", e.round.value());
+      return absl::StrCat("succeeded r", e.round.value(), e.by_signal ? " by signal" : "");
     }
     std::string operator()(const SendReady& e) { return absl::StrCat("ready r", e.round.value()); }
     std::string operator()(const SendSnapshotTaken& e) {
       return absl::StrCat("snapshot r", e.round.value(), " step ", e.step);
     }
+    std::string operator()(const SendPreempted& e) { return absl::StrCat("preempted ", ToMillis(e.left)); }
     std::string operator()(const Rejoin& e) { return absl::StrCat("rejoin ", ToMillis(e.limit)); }
     std::string operator()(const SendLeave& e) { return e.workers_gone ? "left" : "leaving"; }
     std::string operator()(const ReportFailures&) { return "report"; }
@@ -77,6 +80,7 @@ class AgentMachineTest : public ::testing::Test {
   Words Ended(int local_rank, ExitInfo exit) { return Step(WorkerEnded{LocalRank(local_rank), exit}); }
   Words Gone() { return Step(WorkersGone{}); }
   Words Signal(int signo) { return Step(SignalReceived{signo}); }
+  Words Notice(Duration left) { return Step(NoticeReceived{left, "received SIGUSR1"}); }
 
   Words Dismiss(Dismissal reason) { return Step(Dismissed{reason, "because"}); }
   Words Lose() { return Step(CoordinatorLost{"connection reset"}); }
@@ -90,8 +94,11 @@ class AgentMachineTest : public ::testing::Test {
   }
   EndReason End() const { return std::get<Finish>(last_.back()).reason; }
 
-  AgentMachine machine_{
-      {.nproc = 2, .grace = seconds(30), .lease = seconds(5), .exit_codes = ExitCodes::kScheduler}};
+  AgentMachine machine_{{.nproc = 2,
+                         .grace = seconds(30),
+                         .lease = seconds(5),
+                         .exit_codes = ExitCodes::kScheduler,
+                         .notice_signals = {SIGUSR1}}};
   TimePoint now_{seconds(1000)};
   AgentEffects last_;
 };

@@ -163,7 +163,7 @@ TEST_F(AgentMachineTest, AfterALostConnectionTheNodeStopsItsWorkersAndRejoins) {
   EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
   EXPECT_EQ(machine_.state(), State::kSeeking);
   EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
-  EXPECT_THAT(Step(Rejoined{}), IsEmpty());
+  EXPECT_THAT(Step(Welcomed{}), IsEmpty());
   EXPECT_EQ(machine_.state(), State::kIdle);
   EXPECT_THAT(Start(4), ElementsAre("start r4"));
 }
@@ -288,7 +288,7 @@ TEST_F(AgentMachineTest, RepeatedEvictionsLengthenThePause) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
   std::vector<int64_t> pauses;
   for (int i = 0; i < 8; ++i) {
-    Step(Rejoined{});
+    Step(Welcomed{});
     now_ += milliseconds(10);
     EXPECT_THAT(Dismiss(Dismissal::kEvicted), IsEmpty());
     pauses.push_back(ToMillis(*machine_.NextDeadline() - now_));
@@ -297,10 +297,10 @@ TEST_F(AgentMachineTest, RepeatedEvictionsLengthenThePause) {
   }
   EXPECT_THAT(pauses, ElementsAre(100, 200, 400, 800, 1600, 3200, 5000, 5000));
   // The pause is reset when the node has stayed in the job for a second.
-  Step(Rejoined{});
+  Step(Welcomed{});
   now_ += seconds(1);
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
-  Step(Rejoined{});
+  Step(Welcomed{});
   Dismiss(Dismissal::kEvicted);
   EXPECT_EQ(machine_.NextDeadline(), now_ + milliseconds(100));
 }

@@ -58,6 +58,38 @@ TEST_F(AgentTest, AFailureIsSentImmediatelyAndInFullWithReady) {
   EXPECT_EQ(AwaitExit(), 1);
 }
 
+TEST_F(AgentTest, PassesANoticeOn) {
+  Start("exit 0");
+  Await(proto::AgentMessage::kJoin);
+  agent_->OnNotice({SIGUSR1, seconds(50)});
+  Welcome();
+  const proto::Preempted preempted = Await(proto::AgentMessage::kPreempted).preempted();
+  EXPECT_EQ(preempted.reason(), "received SIGUSR1");
+  EXPECT_LE(preempted.left_ms(), 50000);
+  EXPECT_GT(preempted.left_ms(), 0);
+  Dismiss(proto::DISMISS_REASON_PREEMPTED);
+  EXPECT_EQ(AwaitExit(), 75);
+}
+
+// A worker without the SDK reads the file, or gets the signal.
+TEST_F(AgentTest, AWorkerThatReadsTheNoticeFileStops) {
+  Start(
+      "until [ -e $DDPRUN_NOTICE_FILE ]; do sleep 0.02; done; grep -q stop_at.*because $DDPRUN_NOTICE_FILE");
+  RequestStop();
+  EXPECT_FALSE(Await(proto::AgentMessage::kWorkersSucceeded).workers_succeeded().finished());
+  Dismiss(proto::DISMISS_REASON_PREEMPTED);
+  EXPECT_EQ(AwaitExit(), 75);
+}
+
+TEST_F(AgentTest, AWorkerGetsTheFirstSignalOfANotice) {
+  config_.preempt_signals = {{SIGTERM, seconds(60)}, {SIGUSR1, seconds(60)}};
+  Start("kill -USR1 $$; exec sleep 1000");  // SIGUSR1 is ignored
+  RequestStop();
+  EXPECT_FALSE(Await(proto::AgentMessage::kWorkersSucceeded).workers_succeeded().finished());
+  Dismiss(proto::DISMISS_REASON_PREEMPTED);
+  EXPECT_EQ(AwaitExit(), 75);
+}
+
 TEST_F(AgentTest, CallsObservers) {
   config_.event_handler = EventHandler::kConsole;  // makes the agent look up its host name
   Start("exit $((3 - 3 * DDPRUN_ROUND))");

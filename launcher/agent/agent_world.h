@@ -61,13 +61,16 @@ class AgentWorld {
   // Sets the time at which the workers are killed, even if the agent hangs. Fenced is reported when that
   // happens. nullopt: no deadline.
   virtual void FenceWorkers(std::optional<BootTime> deadline) = 0;
-  virtual void AskForSnapshot(Round round) = 0;
+  // With `stop`, also tells the workers that do not use the socket, by signal and by file.
+  virtual void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) = 0;
   // Adds to `heartbeat` the progress that the workers have reported.
   virtual void FillIn(proto::Heartbeat& heartbeat) const = 0;
   // The lowest of the steps that the workers have reported last in `round`; nullopt if there are no reports.
   virtual std::optional<int64_t> SlowestStep(Round round) const = 0;
   // The highest step that a worker has reported in `round`; 0 if there are no reports.
   virtual int64_t FurthestStep(Round round) const = 0;
+  // Whether each worker's last report in `round` says that all steps are done.
+  virtual bool SayFinished(Round round) const = 0;
   // Records that this worker has ended its round for the reason `why`, without being asked, as a failure of the worker.
   virtual void RecordParked(LocalRank local_rank, const std::string& why) = 0;
   // The failure of this worker, with the details that are known so far.

@@ -33,6 +33,30 @@ bool WorthAnotherTry(EndReason reason) {
 
 }  // namespace
 
+EndReason EndReasonOf(Dismissal dismissal) {
+  switch (dismissal) {
+    case Dismissal::kSucceeded:
+      return EndReason::kSucceeded;
+    case Dismissal::kFailed:
+      return EndReason::kJobFailed;
+    case Dismissal::kJoinTimeout:
+      return EndReason::kJoinTimeout;
+    case Dismissal::kEvicted:
+      return EndReason::kEvicted;
+    case Dismissal::kRejected:
+      return EndReason::kRejected;
+    case Dismissal::kStopped:
+      return EndReason::kStopped;
+    case Dismissal::kDrained:
+      return EndReason::kDrained;
+    case Dismissal::kCoordinatorEnded:
+      return EndReason::kCoordinatorEnded;
+    case Dismissal::kPreempted:
+      return EndReason::kPreempted;
+  }
+  return EndReason::kBroken;
+}
+
 EndReason ReasonOfSignal(int signo) {
   return signo == SIGINT || signo == SIGQUIT ? EndReason::kInterrupted : EndReason::kTerminated;
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "base/dismissal.h"
 
 namespace ddprun {
 
@@ -23,6 +24,8 @@ enum class EndReason {
   kBroken,            // this node cannot continue, for example because its warden was killed
 };
 
+// Returns the reason with which an agent ends after `dismissal`.
+EndReason EndReasonOf(Dismissal dismissal);
 // Returns the end reason of a launcher that received the signal `signo`: kInterrupted or kTerminated.
 EndReason ReasonOfSignal(int signo);
 

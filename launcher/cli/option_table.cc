@@ -201,6 +201,15 @@ constexpr OptionSpec kOptions[] = {
              "to the workers.",
      .list = ListForm::kCommas},
     {.section = kFailures,
+     .name = "preempt-signal",
+     .value = "NAME[@SECONDS],...",
+     .help = "Signals that announce that this node goes away, by default 60 s later: a notice of "
+             "pre-emption. The workers of "
+             "the job are asked for a snapshot, and the job continues without this node. The workers get the "
+             "first signal.",
+     .list = ListForm::kCommas,
+     .torchruns = false},
+    {.section = kFailures,
      .name = "shutdown-timeout",
      .value = "SECONDS",
      .help = "Time between the first signal and SIGKILL when workers are stopped. Default: "

@@ -46,6 +46,14 @@ enum class EventHandler { kNull, kConsole };
 // --metrics-handler
 enum class MetricsHandler { kNull, kConsole };
 
+// A signal of --preempt-signal, and how long after it the node goes away.
+struct PreemptSignal {
+  int signo = 0;
+  Duration left{};
+
+  bool operator==(const PreemptSignal&) const = default;
+};
+
 struct LaunchConfig {
   // Size.
   int min_nodes = 1;
@@ -82,6 +90,7 @@ struct LaunchConfig {
   std::string role = "default";
   Duration shutdown_timeout = seconds(30);  // between the first signal and SIGKILL
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  std::vector<PreemptSignal> preempt_signals;  // the first one is passed on to the workers
   ExitCodes exit_codes = ExitCodes::kTorchrun;
   bool virtual_local_rank = false;  // each worker sees only its own GPU, and LOCAL_RANK=0
   std::optional<NumaBinding> numa_binding;

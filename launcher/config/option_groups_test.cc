@@ -1,4 +1,7 @@
 #include <csignal>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,9 +11,11 @@ namespace ddprun {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
+using ::testing::Pair;
 
 TEST(WorkerOptionsTest, SelectsTheKindOfProgram) {
   const Machine m;
@@ -65,6 +70,38 @@ TEST(WorkerOptionsTest, SignalsToHandle) {
                           HasSubstr("\"TERM\"; it is ignored. Did you mean SIGTERM?"), HasSubstr("\"\"")));
   EXPECT_THAT(m.Launch({"--signals-to-handle=sigint,hup"}).warnings,
               ElementsAre(HasSubstr("Did you mean SIGINT?"), HasSubstr("Did you mean SIGHUP?")));
+}
+
+TEST(WorkerOptionsTest, PreemptSignal) {
+  const auto signals = [](const LaunchConfig& config) {
+    std::vector<std::pair<int, int64_t>> all;
+    for (const PreemptSignal& signal : config.preempt_signals)
+      all.emplace_back(signal.signo, ToMillis(signal.left));
+    return all;
+  };
+  const Machine m;
+  EXPECT_THAT(signals(m.Launch({})), IsEmpty());
+  const LaunchConfig config = m.Launch({"--preempt-signal=USR1, SIGTERM@2.5"});
+  EXPECT_THAT(signals(config), ElementsAre(Pair(SIGUSR1, 60000), Pair(SIGTERM, 2500)));
+  EXPECT_THAT(config.signals_to_handle, ElementsAre(SIGINT, SIGHUP, SIGQUIT)) << "a signal has one meaning";
+  EXPECT_THAT(signals(m.Launch({"--preempt-signal=SIGUSR2@1e30"})), ElementsAre(Pair(SIGUSR2, Gt(1000))));
+}
+
+TEST(WorkerOptionsTest, BadPreemptSignals) {
+  const std::pair<std::vector<std::string>, std::string> kCases[] = {
+      {{"--preempt-signal=SIGKILL"}, "--preempt-signal=SIGKILL: \"SIGKILL\": expected SIGTERM, SIGINT"},
+      {{"--preempt-signal="}, "expected SIGTERM, SIGINT"},
+      {{"--preempt-signal=USR1@"}, "\"USR1@\": expected the seconds until this node goes away after the @"},
+      {{"--preempt-signal=USR1@0"}, "more than 0, such as SIGUSR1@60"},
+      {{"--preempt-signal=USR1@nan"}, "more than 0"},
+      {{"--preempt-signal=USR1,SIGUSR1@5"}, "\"SIGUSR1@5\": expected each signal once"},
+      {{"--preempt-signal=SIGTERM", "--signals-to-handle=SIGTERM"},
+       "expected no signal that ends the job: --signals-to-handle=SIGTERM"},
+  };
+  for (auto [args, error] : kCases) {
+    args.emplace_back("train");
+    EXPECT_THAT(Machine().UsageError(args), HasSubstr(error));
+  }
 }
 
 TEST(WorkerOptionsTest, UninterruptibleStateTimeout) {

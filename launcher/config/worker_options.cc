@@ -1,6 +1,7 @@
 #include <climits>
 #include <csignal>
 #include <iterator>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
@@ -66,6 +67,51 @@ absl::Status ReadSignals(const Options& options, LaunchConfig& config) {
       }
     }
     if (!absl::c_linear_search(config.signals_to_handle, signo)) config.signals_to_handle.push_back(signo);
+  }
+  return absl::OkStatus();
+}
+
+// A notice without a number of seconds has this length.
+constexpr Duration kDefaultNotice = seconds(60);
+
+// A signal that is a notice does not end the job, so it is taken from the default of --signals-to-handle.
+absl::Status ReadPreemptSignals(const Options& options, LaunchConfig& config) {
+  if (!options.IsGiven("preempt-signal")) return absl::OkStatus();
+  const auto bad = [&options](absl::string_view part, absl::string_view want) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.Quote("preempt-signal"), ": \"", part, "\": expected ", want));
+  };
+  for (const absl::string_view untrimmed : absl::StrSplit(options.Get("preempt-signal"), ',')) {
+    const absl::string_view part = absl::StripAsciiWhitespace(untrimmed);
+    const std::pair<absl::string_view, absl::string_view> halves =
+        absl::StrSplit(part, absl::MaxSplits('@', 1));
+    PreemptSignal signal{.left = kDefaultNotice};
+    for (const int known : {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2}) {
+      const std::string name = SignalName(known);  // Slurm writes it without SIG
+      if (name == halves.first || name == absl::StrCat("SIG", halves.first)) signal.signo = known;
+    }
+    if (signal.signo == 0) {
+      return bad(part, "SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2, such as SIGUSR1 or SIGUSR1@60");
+    }
+    if (absl::StrContains(part, '@')) {
+      double number;
+      if (!absl::SimpleAtod(halves.second, &number) || !(number > 0)) {
+        return bad(part,
+                   "the seconds until this node goes away after the @, more than 0, such as SIGUSR1@60");
+      }
+      signal.left = ClampedSeconds(number);
+    }
+    for (const PreemptSignal& other : config.preempt_signals) {
+      if (other.signo == signal.signo) return bad(part, "each signal once");
+    }
+    const auto handled = absl::c_find(config.signals_to_handle, signal.signo);
+    if (handled != config.signals_to_handle.end()) {
+      if (options.IsGiven("signals-to-handle")) {
+        return bad(part, absl::StrCat("no signal that ends the job: ", options.Quote("signals-to-handle")));
+      }
+      config.signals_to_handle.erase(handled);
+    }
+    config.preempt_signals.push_back(signal);
   }
   return absl::OkStatus();
 }
@@ -142,6 +188,7 @@ absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, La
   }
   RETURN_IF_ERROR(ReadShutdownTimeout(options, inputs, config));
   RETURN_IF_ERROR(ReadSignals(options, config));
+  RETURN_IF_ERROR(ReadPreemptSignals(options, config));
   RETURN_IF_ERROR(ReadNumaBinding(options, config));
   ASSIGN_OR_RETURN(config.rules, ReadJobRules(options, config.min_nodes, config.max_nodes));
   RETURN_IF_ERROR(ReadExitCodes(options, config));

@@ -297,4 +297,17 @@ std::vector<std::string> GpuWatch::Evidence(const Failure& failure) {
   return lines;
 }
 
+GpuWatch::Options GpuOptionsFor(const LaunchConfig& config, const EnvVars& environment) {
+  GpuWatch::Options options = {
+      .handed_out = config.counts_gpus || config.virtual_local_rank || config.numa_binding.has_value(),
+      .narrowed = config.virtual_local_rank,
+      .num_workers = config.num_local_workers};
+  for (const auto& [name, value] : environment) {
+    if (name != "CUDA_VISIBLE_DEVICES") continue;
+    options.visible = value;
+    options.handed_out |= !value.empty();
+  }
+  return options;
+}
+
 }  // namespace ddprun

@@ -14,10 +14,12 @@
 #include "base/failure.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "base/worker_env.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
+#include "launcher/config/launch_config.h"
 #include "launcher/gpu/gpu_driver.h"
 #include "launcher/gpu/gpu_errors.h"
 #include "launcher/report/kernel_log.h"
@@ -130,5 +132,8 @@ class GpuWatch {
   TimePoint start_time_ = {};            // of the last start, before any of its workers existed
   std::map<LocalRank, Worker> workers_;  // last start of each
 };
+
+// The options for the workers of `config`, which inherit `environment`.
+GpuWatch::Options GpuOptionsFor(const LaunchConfig& config, const EnvVars& environment);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 #include "launcher/logs/log_layout.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "os/descriptor.h"
 #include "os/files.h"
 
 namespace ddprun {
@@ -77,6 +79,14 @@ absl::Status KeepOlderFile(const std::string& path) {
   const std::string older = absl::StrCat(path, ".", k);
   if (rename(path.c_str(), older.c_str()) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path, " to ", older));
+}
+
+absl::Status WriteNewFile(const std::string& path, const std::string& text) {
+  RETURN_IF_ERROR(KeepOlderFile(path));
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const int error = file ? WriteAll(file.get(), text) : errno;
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, path);
 }
 
 std::string LogLayout::Attempt::AddFolder(int local_rank) {

@@ -48,6 +48,9 @@ std::string RunDirectoryPrefix(absl::string_view run_id);
 // Renames the file `path`, if there is one, to <path>.<k>, where k = 1 is the oldest. May block on the file system.
 //   Errors: that of rename, with both paths.
 absl::Status KeepOlderFile(const std::string& path);
+// Writes `text` to a new file at `path`, after KeepOlderFile. May block on the file system.
+//   Errors: that of the system, with the path.
+absl::Status WriteNewFile(const std::string& path, const std::string& text);
 
 // The log directory of one run of the launcher. Create, the non-const methods and the destructor may block on
 // the file system.

@@ -121,6 +121,16 @@ TEST(ProcessKillTest, TheWardenHasItsOwnNameAndIgnoresSignals) {
   EXPECT_EQ(agent.Run(agent.Command({"/bin/true"})), ExitInfo(Exited{0}));
 }
 
+TEST(ProcessKillTest, AWorkerIgnoresTheSignalsOfItsCommand) {
+  FakeAgent agent;
+  SpawnCommand command = agent.Shell("kill -USR1 $$; kill -USR2 $$; exit 3");
+  EXPECT_EQ(agent.Run(command), ExitInfo(Signaled{SIGUSR1, false}));
+  command.ignored = {SIGUSR1};
+  EXPECT_EQ(agent.Run(command), ExitInfo(Signaled{SIGUSR2, false}));
+  command.ignored = {SIGUSR1, SIGUSR2};
+  EXPECT_EQ(agent.Run(command), ExitInfo(Exited{3}));
+}
+
 TEST(ProcessKillTest, SigkillOfTheWardenKillsTheWorkersAndIsReported) {
   FakeAgent agent;
   const pid_t warden = WardenOf(agent);

@@ -124,6 +124,7 @@ void WardenClient::Spawn(WorkerId id, const SpawnCommand& command) {
   CPU_ZERO(&message.request.cpus);
   for (const int cpu : command.cpus) CPU_SET(cpu, &message.request.cpus);
   message.request.has_cpus = !command.cpus.empty();
+  for (const int signo : command.ignored) message.request.ignored |= uint64_t{1} << signo;
   for (const int fd : {command.stdin_fd, command.stdout_fd, command.stderr_fd}) {
     message.fds.push_back(Duplicate(fd));
     if (!message.fds.back()) return fail(StartError(StartStage::kReceive, errno, FileOf(command), ""));

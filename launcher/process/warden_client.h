@@ -32,8 +32,9 @@ struct SpawnCommand {
   std::vector<std::string> argv;
   std::string file = {};  // path of the program; argv[0] if empty; PATH is not searched
   std::vector<std::pair<std::string, std::string>> env = {};  // all variables; none are inherited
-  std::string cwd = {};        // working directory; the agent's initial directory if empty
-  std::vector<int> cpus = {};  // processors that the worker may use; the agent's if empty
+  std::string cwd = {};           // working directory; the agent's initial directory if empty
+  std::vector<int> cpus = {};     // processors that the worker may use; the agent's if empty
+  std::vector<int> ignored = {};  // signals, below 64, that the worker ignores unless it handles them
   // Descriptors of the agent, borrowed until Spawn returns. The worker inherits no other descriptors.
   int stdin_fd = 0;
   int stdout_fd = 1;

@@ -303,6 +303,7 @@ class Warden {
                                           .env = strings.env(),
                                           .cpus = request.has_cpus != 0 ? &request.cpus : nullptr,
                                           .files = &worker_files_,
+                                          .ignored = request.ignored,
                                           .stdio = {fds[0].get(), fds[1].get(), fds[2].get()}});
     if (started.pid < 0) return SendNeverStarted(request.id, StartStage::kFork, started.error);
     UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, started.pid, 0)));

@@ -65,6 +65,7 @@ struct Request {
   uint32_t limit_ms = {};    // kKillAll: time limit
   uint32_t has_cpus = {};    // kSpawn: 1 if `cpus` is set, otherwise 0
   int64_t deadline_ns = {};  // kFence: CLOCK_BOOTTIME, in nanoseconds
+  uint64_t ignored = {};     // kSpawn: signals that the worker ignores from the start; bit n: signal n
   cpu_set_t cpus = {};       // kSpawn: processors that the worker may use
 };
 

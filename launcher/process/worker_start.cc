@@ -29,11 +29,13 @@ constexpr int kResult = 3;  // the child's descriptor for the pipe that carries 
   _exit(127);
 }
 
-void ResetSignals() {
+void ResetSignals(uint64_t ignored) {
   struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
   // Ignore errors: sigaction() fails for SIGKILL, SIGSTOP and the signals that the C library reserves.
-  for (int signo = 1; signo <= SIGRTMAX; ++signo) sigaction(signo, &action, nullptr);
+  for (int signo = 1; signo <= SIGRTMAX; ++signo) {
+    action.sa_handler = signo < 64 && (ignored >> signo & 1) != 0 ? SIG_IGN : SIG_DFL;
+    sigaction(signo, &action, nullptr);
+  }
 }
 
 [[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden) {
@@ -50,7 +52,7 @@ void ResetSignals() {
   CloseFrom(kResult + 1);
   const char* const slash = std::strrchr(command.file, '/');
   prctl(PR_SET_NAME, slash == nullptr ? command.file : slash + 1);
-  ResetSignals();
+  ResetSignals(command.ignored);
   if (command.files != nullptr) setrlimit(RLIMIT_NOFILE, command.files);
   if (command.cpus != nullptr && sched_setaffinity(0, sizeof(cpu_set_t), command.cpus) != 0) {
     Fail(pipe, StartStage::kAffinity);

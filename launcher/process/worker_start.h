@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@ struct WorkerCommand {
   char* const* env = nullptr;       // complete environment; null-terminated
   const cpu_set_t* cpus = nullptr;  // processors that the worker may use; the warden's if null
   const rlimit* files = nullptr;    // limit on open files; the warden's if null
+  uint64_t ignored = 0;             // signals that the worker ignores from the start; bit n: signal n
   // The descriptors for stdin, stdout and stderr; each must be > 3. In the worker they become descriptors 0,
   // 1 and 2, and all other descriptors are closed.
   int stdio[3] = {-1, -1, -1};
@@ -40,8 +42,8 @@ struct StartingWorker {
 
 // Forks a worker, which then executes the program. Does not wait for exec, which may take a long time if the
 // program is on a slow file system; ReadStartResult returns the result of exec. The worker leads its own
-// session and process group (its pid is the id of both), has default signal dispositions and an empty signal
-// mask, and receives SIGKILL when the calling thread ends. Before any step that may block, the worker sets
+// session and process group (its pid is the id of both), has default signal dispositions, except for the signals
+// to ignore, and an empty signal mask, and receives SIGKILL when the calling thread ends. Before any step that may block, the worker sets
 // its process name to the program's file name and closes all inherited descriptors, so that a worker that
 // hangs does not hold any of the warden's descriptors open.
 StartingWorker StartWorker(const WorkerCommand& command);

@@ -1,11 +1,8 @@
 #include "launcher/workers/local_workers.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <climits>
 #include <csignal>
 #include <utility>
 
@@ -40,20 +37,6 @@ std::string InWords(const WorkerReport& report) {
   return progress;
 }
 
-std::string HostNameOfSystem() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
-}
-
-absl::Status WriteWholeFile(const std::string& path, const std::string& text) {
-  RETURN_IF_ERROR(KeepOlderFile(path));
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  const int error = file ? WriteAll(file.get(), text) : errno;
-  if (error == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(error, path);
-}
-
 }  // namespace
 
 LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* config, AgentLog* log,
@@ -67,7 +50,7 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
       logs_(*logs),
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
       failures_(host_, config_.role),
-      gpu_watch_(io, GpuOptions(), log, [this] { CheckGone(); }),
+      gpu_watch_(io, GpuOptionsFor(config_, environment_), log, [this] { CheckGone(); }),
       watch_(io, config, log,
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
               .stuck = [this](pid_t pid, const std::string& where) { OnStuck(pid, where); }}),
@@ -79,6 +62,11 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
                   .fenced = [this] { handlers_.fenced(); },
                   .slow_start = [this](WardenClient::WorkerId id,
                                        const LeftOver& process) { OnSlowStart(id, process); }}),
+      notice_file_(io,
+                   [this](const absl::StatusOr<int>& written) {
+                     if (!written.ok()) return log_.Say(written.status().message());
+                     processes_.RemoveAtEnd(*written);
+                   }),
       drain_(io) {
   log_.SendTo([this](absl::string_view text) { console_.err().Write(text); });
 }
@@ -95,19 +83,6 @@ void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
     gpu_watch_.Open();
     logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
   });
-}
-
-GpuWatch::Options LocalWorkers::GpuOptions() const {
-  GpuWatch::Options options = {
-      .handed_out = config_.counts_gpus || config_.virtual_local_rank || config_.numa_binding.has_value(),
-      .narrowed = config_.virtual_local_rank,
-      .num_workers = config_.num_local_workers};
-  for (const auto& [name, value] : environment_) {
-    if (name != "CUDA_VISIBLE_DEVICES") continue;
-    options.visible = value;
-    options.handed_out |= !value.empty();
-  }
-  return options;
 }
 
 absl::Status LocalWorkers::OpenRest() {
@@ -187,6 +162,8 @@ void LocalWorkers::Start(const Assignment& assignment, const NodeNetwork& networ
   assignment_ = assignment;
   network_ = network;
   keep_ = keep;
+  stop_asked_ = false;
+  notice_file_.BeginRound();
   failures_.BeginRound(assignment_);
   watch_.BeginRound(Pids());
   outputs_.resize(config_.num_local_workers);
@@ -244,6 +221,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                                           {.error_file = error_file,
                                            .agent_socket = reports_ ? reports_->name() : "",
                                            .timer_file = watch_.timer_file(),
+                                           .notice_file = notice_file_.path(),
                                            .network = network_});
     if (log_.shows_details()) {
       log_.Detail(absl::StrCat("starting local rank ", i, ":\n",
@@ -253,6 +231,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                           .file = SubstituteLocalRank(config_.program.file, local_rank),
                           .env = env,
                           .cpus = {cpus_[i].begin(), cpus_[i].end()},
+                          .ignored = SignalsIgnoredByWorkers(config_),
                           .stdout_fd = outputs_[i]->stdout_fd(),
                           .stderr_fd = outputs_[i]->stderr_fd()});
     outputs_[i]->CloseChildEnds();
@@ -318,6 +297,9 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
   }
   if (!Succeeded(exit)) {
     const TimePoint now = Now();
+    // A scheduler may send the signal of a notice to the workers itself.
+    std::optional<int> last_signal = worker.last_signal;
+    if (stop_asked_ && !last_signal) last_signal = NoticeBehind(exit, config_);
     const size_t failure =
         failures_.Add({.local_rank = worker.local_rank,
                        .pid = worker.pid,
@@ -325,7 +307,7 @@ void LocalWorkers::OnEnded(WardenClient::WorkerId id, const ExitInfo& exit) {
                        .failed_at = now,
                        .uptime = worker.pid == 0 ? Duration::zero() : now - worker.started,
                        .step = report ? std::optional(report->step) : std::nullopt},
-                      {.time = absl::Now(), .progress = progress, .last_signal = worker.last_signal});
+                      {.time = absl::Now(), .progress = progress, .last_signal = last_signal});
     if (!worker.error_file.empty()) ReadErrorFile(failure, worker.error_file);
     gpu_watch_.Failed();
   }
@@ -368,8 +350,27 @@ int64_t LocalWorkers::FurthestStep(Round round) const {
   return reports_ == nullptr ? 0 : reports_->FurthestStep(round);
 }
 
-void LocalWorkers::AskForSnapshot(Round round) {
-  if (reports_ != nullptr) reports_->AskForSnapshot(round);
+bool LocalWorkers::SayFinished(Round round) const {
+  if (reports_ == nullptr) return false;
+  for (int i = 0; i < config_.num_local_workers; ++i) {
+    const std::optional<WorkerReport> last = reports_->Last(round, LocalRank(i));
+    if (!last || last->phase != WorkerPhase::kFinishing) return false;
+  }
+  return true;
+}
+
+void LocalWorkers::AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) {
+  if (reports_ != nullptr) reports_->AskForSnapshot(round, stop);
+  if (!stop) return;
+  notice_file_.Write(*stop);
+  if (std::exchange(stop_asked_, true) || config_.preempt_signals.empty()) return;
+  const int signo = config_.preempt_signals[0].signo;
+  for (const auto& [id, worker] : workers_) {
+    if (ReportOf(worker)) continue;
+    log_.Say(absl::StrCat("Sending ", SignalName(signo), " to process ", worker.pid,
+                          ", which does not report over the socket"));
+    processes_.Signal(id, signo);
+  }
 }
 
 void LocalWorkers::Signal(int signo, const std::set<LocalRank>& spare) {
@@ -481,7 +482,7 @@ void LocalWorkers::CompleteFailures() {
 void LocalWorkers::WriteFile(const std::string& path, const std::string& text,
                              std::function<void(const absl::Status&)> done) {
   const auto written = std::make_shared<absl::Status>();
-  logs_.disk().Do([path, text, written] { *written = WriteWholeFile(path, text); },
+  logs_.disk().Do([path, text, written] { *written = WriteNewFile(path, text); },
                   [written, done = std::move(done)] { done(*written); }, text.size());
 }
 

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/worker_env.h"
+#include "base/worker_message.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
@@ -28,6 +29,7 @@
 #include "launcher/process/warden_client.h"
 #include "launcher/report/oom_evidence.h"
 #include "launcher/workers/node_failures.h"
+#include "launcher/workers/notice_file.h"
 #include "launcher/workers/output_plans.h"
 #include "launcher/workers/worker_environment.h"
 #include "launcher/workers/worker_socket.h"
@@ -87,7 +89,9 @@ class LocalWorkers {
   // Arms the fence: the workers are killed at `deadline`, even if this process is stopped. nullopt disarms
   // the fence.
   void Fence(std::optional<BootTime> deadline);
-  void AskForSnapshot(Round round);
+  // Asks workers that use the SDK over their socket. With `stop`, also writes the notice file, and sends the first signal of
+  // --preempt-signal to the workers that have not reported over the socket.
+  void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop = {});
   // When this process has died and no process of its workers is left, the warden writes `words` to the
   // connection `fd` (borrowed), unless SayNothingWhenDead has been called.
   //   Errors: see WardenClient::LastWords.
@@ -101,6 +105,8 @@ class LocalWorkers {
   void FillIn(proto::Heartbeat& heartbeat) const;
   std::optional<int64_t> SlowestStep(Round round) const;
   int64_t FurthestStep(Round round) const;
+  // Whether each worker's last report in `round` says that all steps are done.
+  bool SayFinished(Round round) const;
 
   // The failures of this round. They are complete after CompleteFailures, which must be called after `gone`.
   const NodeFailures& failures() const { return failures_; }
@@ -128,7 +134,6 @@ class LocalWorkers {
   };
 
   static TimePoint Now() { return std::chrono::steady_clock::now(); }
-  GpuWatch::Options GpuOptions() const;
   // The second part of Open, after the log directory has been opened.
   absl::Status OpenRest();
   void StartWith(StartFiles& files);
@@ -168,8 +173,9 @@ class LocalWorkers {
   // State of the last start:
   Assignment assignment_;
   NodeNetwork network_;
-  int64_t start_ = 0;     // number of starts
-  bool opening_ = false;  // the workers' files are being opened
+  int64_t start_ = 0;        // number of starts
+  bool opening_ = false;     // the workers' files are being opened
+  bool stop_asked_ = false;  // AskForSnapshot has asked the workers to stop
   std::string attempt_dir_;
   std::vector<std::unique_ptr<WorkerOutput>> outputs_;  // by local rank
   std::set<LocalRank> drained_;                         // whose outputs_ need no further Drain
@@ -181,6 +187,7 @@ class LocalWorkers {
 
   WorkerMonitor watch_;
   WardenClient processes_;
+  NoticeFile notice_file_;
   std::map<WardenClient::WorkerId, Worker> workers_;  // workers that have not ended
   WardenClient::WorkerId next_worker_ = 1;
   int unread_ = 0;                       // error files of this start that are being read

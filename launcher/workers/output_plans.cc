@@ -1,6 +1,9 @@
 #include "launcher/workers/output_plans.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <utility>
 
@@ -17,6 +20,12 @@ constexpr int kPipeBytes = 256 << 10;
 constexpr int kMaxWorkersWithLargePipes = 32;
 
 }  // namespace
+
+std::string HostNameOfSystem() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
 
 OutputPlans::OutputPlans(const LaunchConfig& config, const Assignment& assignment, std::string hostname)
     : config_(config), assignment_(assignment), hostname_(std::move(hostname)) {

@@ -33,6 +33,9 @@ class OutputPlans {
   int num_shown_ = 0;  // number of workers shown on the console
 };
 
+// The name of this host, as gethostname returns it.
+std::string HostNameOfSystem();
+
 // The files of one start of the workers. They are created and opened before the workers start.
 struct StartFiles {
   // Inputs of Open:

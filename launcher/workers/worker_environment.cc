@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -22,6 +24,7 @@ using EnvMap = std::map<std::string, std::string>;
 
 constexpr char kCudaDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
+constexpr char kNoticeFile[] = "DDPRUN_NOTICE_FILE";
 
 // The devices visible to the workers.
 struct VisibleDevices {
@@ -114,7 +117,7 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
   EnvMap vars(base.begin(), base.end());
   // If this job was started inside another job, these variables may be inherited from the outer job.
   for (const char* const name :
-       {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS"})
+       {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS", kNoticeFile})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
   // With these variables set to 1, PyTorch ends a rank whose NCCL peer has died, instead of blocking forever. PyTorch
@@ -129,10 +132,26 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
   // Read by PyTorch launchers that run inside a worker. torchrun also sets this variable.
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
+  if (!places.notice_file.empty()) vars[kNoticeFile] = places.notice_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);
   const WorkerEnv env = PlaceOf(config, assignment, local_rank, places);
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);
   return {vars.begin(), vars.end()};
+}
+
+std::vector<int> SignalsIgnoredByWorkers(const LaunchConfig& config) {
+  std::vector<int> ignored;
+  for (const PreemptSignal& signal : config.preempt_signals) {
+    if (signal.signo == SIGUSR1 || signal.signo == SIGUSR2) ignored.push_back(signal.signo);
+  }
+  return ignored;
+}
+
+std::optional<int> NoticeBehind(const ExitInfo& exit, const LaunchConfig& config) {
+  const std::optional<int> signo = SignalBehind(exit);
+  const bool notice = std::any_of(config.preempt_signals.begin(), config.preempt_signals.end(),
+                                  [signo](const PreemptSignal& signal) { return signal.signo == signo; });
+  return notice ? signo : std::nullopt;
 }
 
 RoundOffer OfferFor(const LaunchConfig& config, const Assignment& assignment, LocalRank local_rank,

@@ -1,12 +1,14 @@
 // The environment of a worker: the agent's variables, the job's variables, and defaults for libraries.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/assignment.h"
+#include "base/exit_info.h"
 #include "base/worker_env.h"
 #include "base/worker_message.h"
 #include "launcher/config/launch_config.h"
@@ -28,6 +30,7 @@ struct WorkerPlaces {
   std::string error_file = {};    // TORCHELASTIC_ERROR_FILE
   std::string agent_socket = {};  // DDPRUN_AGENT_SOCKET
   std::string timer_file = {};    // TORCHELASTIC_TIMER_FILE, a FIFO
+  std::string notice_file = {};   // DDPRUN_NOTICE_FILE; see notice_file.h
   NodeNetwork network = {};       // DDPRUN_NODE_ADDR, GLOO_SOCKET_IFNAME
 };
 
@@ -37,6 +40,13 @@ struct WorkerPlaces {
 //   REQUIRES: CheckVirtualDevices(base, config).ok().
 EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const Assignment& assignment,
                           LocalRank local_rank, const WorkerPlaces& places);
+
+// Returns the signals that new workers ignore unless the program installs a handler: a scheduler may send a signal of
+// --preempt-signal to all processes of a node, and SIGUSR1 and SIGUSR2 would end a program that does not expect them.
+std::vector<int> SignalsIgnoredByWorkers(const LaunchConfig& config);
+
+// Returns the signal of --preempt-signal that is behind the end of a worker; nullopt: none.
+std::optional<int> NoticeBehind(const ExitInfo& exit, const LaunchConfig& config);
 
 // Returns the offer of its place in the round to worker `local_rank`, which has survived the round before. A worker that is
 // started in this place finds the same values in its environment.

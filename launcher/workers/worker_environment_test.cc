@@ -1,5 +1,6 @@
 #include "launcher/workers/worker_environment.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <map>
 
@@ -102,6 +103,22 @@ TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   EXPECT_EQ(env->round, Round(4));
   EXPECT_EQ(env->agent_socket, "sock");
   EXPECT_EQ(vars.at("PATH"), "/bin");
+}
+
+TEST(WorkerEnvironmentTest, NamesTheNoticeFileIfThereIsOne) {
+  const EnvMap outer = {{"DDPRUN_NOTICE_FILE", "/tmp/of_the_job_around_this_one"}};
+  const LaunchConfig config = Config(2);
+  EXPECT_EQ(Make({outer.begin(), outer.end()}, config).count("DDPRUN_NOTICE_FILE"), 0u);
+  const EnvVars vars = WorkerEnvironment({outer.begin(), outer.end()}, config, {}, LocalRank(0),
+                                         {.notice_file = "/tmp/notice"});
+  EXPECT_THAT(vars, testing::Contains(testing::Pair("DDPRUN_NOTICE_FILE", "/tmp/notice")));
+}
+
+TEST(WorkerEnvironmentTest, WorkersIgnoreTheSignalsThatOnlyANoticeUses) {
+  LaunchConfig config = Config(2);
+  EXPECT_THAT(SignalsIgnoredByWorkers(config), testing::IsEmpty());
+  config.preempt_signals = {{SIGTERM, seconds(1)}, {SIGUSR2, seconds(1)}};
+  EXPECT_THAT(SignalsIgnoredByWorkers(config), testing::ElementsAre(SIGUSR2));
 }
 
 // Checks the full set of variables, torchrun's and ours, because scripts may depend on whether a variable is

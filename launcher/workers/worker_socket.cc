@@ -52,6 +52,7 @@ struct Peer {
   // Makes the state of a registered worker the next request, unless it is the one that was sent last.
   void UpdateRequest() {
     levels.take_snapshot = lacks_snapshot;
+    levels.stop = stop;
     const std::string newest = Encode(levels);
     request = newest == sent ? "" : newest;
   }
@@ -68,6 +69,7 @@ struct Peer {
   // A worker that may survive:
   std::optional<LocalRank> registered = {};
   AgentRequest levels = {};
+  std::optional<WorkerStop> stop = {};  // of the last request that was passed on
   // Packets that are not sent yet, in this order; empty: none.
   std::string offer = {};
   std::string request = {};
@@ -218,6 +220,7 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   void RequestSnapshot(const std::shared_ptr<Peer>& peer) {
     if (peer->levels.round != asked_round) return;
     peer->Asked(requests);
+    peer->stop = asked.stop;
     peer->sent.clear();  // a second request for a snapshot may equal the first one
     peer->UpdateRequest();
     Flush(shared_from_this(), peer);
@@ -265,7 +268,8 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
   std::vector<std::weak_ptr<Peer>> peers;  // oldest first; owned by their read handlers
 
   uint64_t requests = 0;  // number of AskForSnapshot calls
-  std::string request;    // the last request, encoded
+  AgentRequest asked;     // the last request
+  std::string request;    // the same, encoded
   Round asked_round{-1};  // the round of the last request
   Round round{-1};        // of the last BeginRound
 };
@@ -329,8 +333,9 @@ int64_t WorkerSocket::FurthestStep(Round round) const {
   return furthest;
 }
 
-void WorkerSocket::AskForSnapshot(Round round) {
-  state_->request = Encode(AgentRequest{.round = round, .take_snapshot = true});
+void WorkerSocket::AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) {
+  state_->asked = {.round = round, .take_snapshot = true, .stop = stop};
+  state_->request = Encode(state_->asked);
   state_->asked_round = round;
   ++state_->requests;
   for (const std::weak_ptr<Peer>& peer : state_->peers) {
@@ -352,6 +357,7 @@ void WorkerSocket::BeginRound(Round round, const std::set<LocalRank>& kept) {
     if (kept.count(*worker->registered) == 0) worker->registered.reset();
     worker->lacks_snapshot = false;
     worker->snapshot.reset();
+    worker->stop.reset();
   }
 }
 

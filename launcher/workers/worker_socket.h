@@ -62,9 +62,9 @@ class WorkerSocket {
   int64_t FurthestStep(Round round) const;
 
   // Sends one snapshot request to every worker of `round`: immediately to connected workers, and to other
-  // workers at their first report. If the receive buffer of a worker that is not registered is full, the request
+  // workers at their first report. With `stop`, the workers stop after the snapshot. If the receive buffer of a worker that is not registered is full, the request
   // is sent again at its next report.
-  void AskForSnapshot(Round round);
+  void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop = {});
 
   // The workers of `round` are started. Workers with these local ranks keep their registration; that of all others
   // ends without a call of `unregistered`, because their processes have ended.
@@ -72,7 +72,7 @@ class WorkerSocket {
   // Sends `levels` to a registered worker: at once or, if its receive buffer is full, when it has room and no other
   // levels have replaced these. Levels that the worker has already are not sent again. No-op if the worker is not
   // registered.
-  //   levels: the whole state, except take_snapshot, which depends on AskForSnapshot.
+  //   levels: the whole state, except for take_snapshot and the stop, which depend on AskForSnapshot.
   void SetLevels(LocalRank local_rank, const AgentRequest& levels);
   // Offers a round to a registered worker, in the same way. The offer arrives before levels that are set later, and
   // replaces levels that have not been sent. The worker may survive that round, too, if it may survive this one.

@@ -114,6 +114,22 @@ TEST_F(WorkerSocketTest, AsksEveryWorkerForASnapshotOnce) {
   for (const int fd : {early, late, stale}) close(fd);
 }
 
+TEST_F(WorkerSocketTest, AsksEveryWorkerToStop) {
+  const WorkerStop stop{TimePoint(seconds(5)), "because"};
+  const int early = Connect();
+  Send(early, Report(2, 0, 1));
+  RunUntilStep(2, 0, 1);
+  socket_->AskForSnapshot(Round(2));
+  EXPECT_EQ(DecodeAgentRequest(Receive(early))->stop, std::nullopt);
+  socket_->AskForSnapshot(Round(2), stop);
+  EXPECT_EQ(DecodeAgentRequest(Receive(early))->stop, stop);
+  const int late = Connect();
+  Send(late, Report(2, 1, 1));
+  RunUntilStep(2, 1, 1);
+  EXPECT_EQ(DecodeAgentRequest(Receive(late))->stop, stop);
+  for (const int fd : {early, late}) close(fd);
+}
+
 TEST_F(WorkerSocketTest, CallsTheHandlerForEachReport) {
   std::vector<int64_t> steps;
   socket_ = WorkerSocket::Open(io_, [&](const WorkerReport& r) { steps.push_back(r.step); }).value();

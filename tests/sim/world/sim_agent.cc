@@ -294,7 +294,7 @@ void SimAgent::FenceWorkers(std::optional<BootTime> deadline) {
   warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
 }
 
-void SimAgent::AskForSnapshot(Round) {
+void SimAgent::AskForSnapshot(Round, const std::optional<WorkerStop>&) {
   if (warden_.workers() != nullptr) warden_.workers()->WantSnapshot();
 }
 

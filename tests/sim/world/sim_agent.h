@@ -91,10 +91,11 @@ class SimAgent final : private AgentWorld {
   void TellSurvivors(const ddprun::TellSurvivors& what) override;
   void RecordParked(LocalRank local_rank, const std::string& why) override;
   void FenceWorkers(std::optional<BootTime> deadline) override;
-  void AskForSnapshot(Round round) override;
+  void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
   std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
+  bool SayFinished(Round) const override { return true; }  // simulated workers exit with 0 only then
   Failure FailureOf(LocalRank local_rank) const override;
   std::vector<Failure> Failures() const override;
   void ReportFailures() override {}

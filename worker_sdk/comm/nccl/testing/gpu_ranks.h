@@ -33,7 +33,8 @@ class GpuRank {
         gpu_(this->comm.device()) {}
   ~GpuRank() {
     Synchronize();
-    const Communicator last = std::move(comm);  // before the memory: operations that no one waited for may use it
+    const Communicator last =
+        std::move(comm);  // before the memory: operations that no one waited for may use it
   }
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
