@@ -177,6 +177,11 @@ void Context::Report(int64_t step, Phase phase, std::string_view text) {
 
 bool Context::snapshot_requested() const { return state_->reporter.snapshot_requested(); }
 
+std::optional<StopNotice> Context::stop_notice() const {
+  const std::optional<WorkerStop>& stop = state_->reporter.stop();
+  return stop ? std::optional(StopNotice{stop->by, stop->reason}) : std::nullopt;
+}
+
 void Context::ReportSnapshot(int64_t step) { state_->reporter.ReportSnapshot(step); }
 
 }  // namespace ddprun

@@ -7,17 +7,26 @@
 
 namespace ddprun {
 
+namespace {
+
+// How long the report of the last snapshot waits for an agent that reads nothing.
+constexpr Duration kLastReportLimit = seconds(1);
+
+}  // namespace
+
+std::string Reporter::Packet(int64_t step, WorkerPhase phase, std::string_view message) const {
+  return Encode(WorkerReport{.round = env_.round,
+                             .rank = env_.rank,
+                             .local_rank = env_.local_rank,
+                             .pid = getpid(),
+                             .step = step,
+                             .phase = phase,
+                             .message = std::string(message),
+                             .snapshot_step = snapshot_step_});
+}
+
 void Reporter::Report(int64_t step, WorkerPhase phase, std::string_view message) {
-  if (channel_->TrySend(Encode(WorkerReport{.round = env_.round,
-                                            .rank = env_.rank,
-                                            .local_rank = env_.local_rank,
-                                            .pid = getpid(),
-                                            .step = step,
-                                            .phase = phase,
-                                            .message = std::string(message),
-                                            .snapshot_step = snapshot_step_}))) {
-    ++num_sent_;
-  }
+  if (channel_->TrySend(Packet(step, phase, message))) ++num_sent_;
   ReceiveRequests();
 }
 
@@ -25,11 +34,16 @@ void Reporter::ReportSnapshot(int64_t step) {
   ReceiveRequests();
   snapshot_requested_ = false;
   snapshot_step_ = step;
-  Report(step, WorkerPhase::kSnapshotting);
+  if (!stop_) return Report(step, WorkerPhase::kSnapshotting);
+  if (channel_
+          ->Send(Packet(step, WorkerPhase::kSnapshotting, ""), "the report of a snapshot", kLastReportLimit)
+          .ok())
+    ++num_sent_;
 }
 
 void Reporter::BeginRound() {
   snapshot_requested_ = false;
+  stop_.reset();
   snapshot_step_.reset();
 }
 
@@ -48,7 +62,9 @@ void Reporter::ReceiveRequests() {
   }
   const std::lock_guard<std::mutex> lock(mu_);
   const std::optional<AgentRequest> request = std::exchange(newest_, std::nullopt);
-  if (request && request->round == env_.round) snapshot_requested_ = request->take_snapshot;
+  if (!request || request->round != env_.round) return;
+  snapshot_requested_ = request->take_snapshot;
+  if (request->stop) stop_ = request->stop;
 }
 
 }  // namespace ddprun

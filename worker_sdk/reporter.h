@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/worker_env.h"
@@ -38,8 +39,12 @@ class Reporter {
   // should ignore the request.
   [[nodiscard]] bool snapshot_requested() const { return snapshot_requested_; }
 
+  // Set if the agent asks this rank to stop after a snapshot, until the round ends. The Report that receives the request sets it.
+  [[nodiscard]] const std::optional<WorkerStop>& stop() const { return stop_; }
+
   // Sends a report that a snapshot of the state after `step` updates is complete and durable. All later
-  // reports of the round repeat this. Answers all snapshot requests received so far.
+  // reports of the round repeat this. Answers all snapshot requests received so far. If stop() is set, waits until the agent's
+  // socket has room, at most for 1 s: no later report may follow.
   void ReportSnapshot(int64_t step);
 
   // The round of the environment has changed: requests and snapshots of the round before do not count.
@@ -53,12 +58,14 @@ class Reporter {
   int64_t num_sent() const { return num_sent_; }
 
  private:
+  [[nodiscard]] std::string Packet(int64_t step, WorkerPhase phase, std::string_view message) const;
   void ReceiveRequests();
 
   const WorkerEnv& env_;
   AgentChannel* const channel_;
   bool receives_ = true;
   bool snapshot_requested_ = false;
+  std::optional<WorkerStop> stop_;
   std::optional<int64_t> snapshot_step_;
   int64_t num_sent_ = 0;
   std::mutex mu_;

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "worker_sdk/agent_channel.h"
 #include "worker_sdk/core/strings.h"
@@ -209,6 +210,42 @@ TEST_F(ReporterRequestTest, ARoundForgetsTheRequestsAndSnapshotsOfTheOneBefore) 
   agent_.Ask(SnapshotRequest(8));
   ReportAt(4);
   EXPECT_TRUE(reporter_.snapshot_requested());
+}
+
+TEST_F(ReporterRequestTest, AStopHoldsUntilTheEndOfTheRound) {
+  const WorkerStop stop{TimePoint(seconds(5)), "because"};
+  agent_.Ask({.round = Round(7), .take_snapshot = true, .stop = stop});
+  EXPECT_EQ(reporter_.stop(), std::nullopt);
+  ReportAt(2);
+  EXPECT_EQ(reporter_.stop(), stop);
+  EXPECT_TRUE(reporter_.snapshot_requested());
+  reporter_.ReportSnapshot(2);
+  EXPECT_EQ(agent_.Next()->snapshot_step, 2);
+  EXPECT_EQ(reporter_.stop(), stop);
+  own_.env.round = Round(8);
+  reporter_.BeginRound();
+  EXPECT_EQ(reporter_.stop(), std::nullopt);
+}
+
+// The report of the last snapshot is not dropped like other reports.
+TEST_F(ReporterRequestTest, TheLastSnapshotIsReportedAlthoughTheSocketIsFull) {
+  agent_.Ask({.round = Round(7), .stop = WorkerStop{TimePoint(seconds(5)), "because"}});
+  ReportAt(2);
+  int64_t num_sent = -1;
+  while (num_sent != reporter_.num_sent()) {
+    num_sent = reporter_.num_sent();
+    reporter_.Report(3, WorkerPhase::kTraining);
+  }
+  std::thread agent([&] {
+    std::optional<WorkerReport> report;
+    do {
+      report = agent_.Next();
+    } while (report && report->snapshot_step != 4);
+    EXPECT_TRUE(report.has_value());
+  });
+  reporter_.ReportSnapshot(4);
+  agent.join();
+  EXPECT_EQ(reporter_.num_sent(), num_sent + 1);
 }
 
 TEST_F(ReporterRequestTest, AnotherThreadMayReceive) {

@@ -37,6 +37,7 @@ namespace ddprun::train {
 namespace {
 
 constexpr int kKeptSnapshots = 3;
+constexpr char kStopText[] = "the ranks have stopped because of a stop notice";
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
@@ -60,9 +61,13 @@ class TrainingRun {
     if (options_.in_place) context_.Survive();
     StatusOr<Communicator> comm = context_.Connect();
     while (true) {
-      const Status status = comm.ok() ? RunRound(*comm) : comm.status();
-      if (status.ok() || !options_.in_place || !context_.MayContinue(status)) return status;
+      stopped_ = false;
+      Status status = comm.ok() ? RunRound(*comm) : comm.status();
+      if (stopped_ && options_.in_place) status = AbortedError(kStopText);
+      if (status.ok() || !options_.in_place || !context_.MayContinue(status))
+        return stopped_ ? OkStatus() : status;
       comm = context_.NextRound(status);
+      if (stopped_ && IsFailedPrecondition(comm.status())) return OkStatus();  // no round follows
       DDPRUN_RETURN_IF_ERROR(ValidateForWorld(options_, context_.world_size()));
       OpenLedger();
       // Before the first operation of the round: an operation needs all ranks, so no later round has begun until then.
@@ -79,6 +84,7 @@ class TrainingRun {
     comm_ = std::move(comm);
     DDPRUN_RETURN_IF_ERROR(Meet());
     DDPRUN_RETURN_IF_ERROR(Train());
+    if (stopped_) return OkStatus();
     context_.Report(trainer_->step(), Phase::kFinishing);
     return Conclude();
   }
@@ -238,12 +244,26 @@ class TrainingRun {
       DDPRUN_RETURN_IF_ERROR(LogSamples(), "--sample-log");
       // After a failed snapshot, requests are ignored until a snapshot succeeds. The next attempt is the next
       // scheduled snapshot, so that training does not retry after every step.
-      DDPRUN_RETURN_IF_ERROR(trainer_->Step(leads() && context_.snapshot_requested() && snapshot_written_));
+      DDPRUN_RETURN_IF_ERROR(
+          trainer_->Step({.snapshot = leads() && context_.snapshot_requested() && snapshot_written_,
+                          .stop = context_.stop_notice().has_value()}));
       context_.Report(trainer_->step(), Phase::kTraining);
       if (leads()) ReportStep(progress);
       if (SnapshotIsDue()) DDPRUN_RETURN_IF_ERROR(BookedSnapshot());
+      stopped_ = trainer_->wished().stop && trainer_->step() < options_.steps;
+      if (stopped_) {
+        if (leads())
+          out_ << absl::StrFormat("event=stopped step=%d reason=\"%s\"", trainer_->step(), WhyStopped())
+               << std::endl;
+        return OkStatus();
+      }
     }
     return OkStatus();
+  }
+
+  [[nodiscard]] std::string WhyStopped() const {
+    const std::optional<StopNotice> notice = context_.stop_notice();
+    return notice ? notice->reason : "another rank has a stop notice";
   }
 
   Status BookedSnapshot() {
@@ -297,11 +317,12 @@ class TrainingRun {
   }
 
   // Returns true at each interval, after the last step, and when the agent has requested a snapshot from
-  // rank 0. The result is the same on all ranks.
+  // rank 0, or a stop from any rank. The result is the same on all ranks.
   [[nodiscard]] bool SnapshotIsDue() const {
     if (options_.snapshot_dir.empty()) return false;
     const int64_t step = trainer_->step();
-    return step % options_.snapshot_every == 0 || step == options_.steps || trainer_->wished();
+    return step % options_.snapshot_every == 0 || step == options_.steps || trainer_->wished().snapshot ||
+           trainer_->wished().stop;
   }
 
   // Rank 0 writes a snapshot; the other ranks wait while rank 0 makes progress.
@@ -323,8 +344,8 @@ class TrainingRun {
     return together;
   }
 
-  // A failed snapshot causes only a warning, with two exceptions. A failure to write the last snapshot fails
-  // the run. kAborted also fails the run, because it means that the round is over.
+  // A failed snapshot causes only a warning, with two exceptions. A failure to write the last snapshot, at the end
+  // or before a stop, fails the run. kAborted also fails the run, because it means that the round is over.
   Status SnapshotResult(const Status& written) {
     const int64_t step = trainer_->step();
     snapshot_written_ = written.ok();
@@ -334,7 +355,7 @@ class TrainingRun {
     }
     if (IsAborted(written)) return written;
     const std::string_view advice = IsResourceExhausted(written) ? "; free space there" : "";
-    if (step == options_.steps) {
+    if (step == options_.steps || (trainer_->wished().stop && !options_.in_place)) {
       return Status(written.code(), StrCat("the last snapshot: ", written.message(), advice,
                                            "; the next start resumes from the previous snapshot"));
     }
@@ -383,6 +404,7 @@ class TrainingRun {
   std::optional<MetricsWriter> metrics_;
   bool metrics_appended_ = true;  // false if the last attempt failed
   bool snapshot_written_ = true;  // false if the last attempt failed
+  bool stopped_ = false;          // this round ended because of a stop notice
   TraceLog trace_log_;
   TimePoint trace_started_;
   Communicator comm_;

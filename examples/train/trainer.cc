@@ -106,7 +106,7 @@ Trainer::Part Trainer::NextPart() const {
   return part;
 }
 
-Status Trainer::Step(bool wish) {
+Status Trainer::Step(const Wishes& wishes) {
   const std::string step = StrCat("step ", step_ + 1);
   if (!data_parallel_) {
     if (host_is_newer_) DDPRUN_RETURN_IF_ERROR(Upload(), step);
@@ -115,7 +115,8 @@ Status Trainer::Step(bool wish) {
         DataParallel::Create(comm_, replica_->optimizer().parameters(), StepOptions(options_)), step);
   }
   has_state_ = true;
-  step_sums_[kWishes] = wish ? 1 : 0;
+  step_sums_[kSnapshotWishes] = wishes.snapshot ? 1 : 0;
+  step_sums_[kStopWishes] = wishes.stop ? 1 : 0;
   data_parallel_->Begin();
   if (const Status computed = ComputeGradients(); !computed.ok()) {
     comm_.Abort(computed.message());  // the other ranks would wait, and then not know the cause
@@ -143,11 +144,11 @@ Status Trainer::Step(bool wish) {
   if (const double norm = data_parallel_->norm(); !std::isfinite(norm)) {
     return FailedPreconditionError(StrCat(step, ": the norm of the gradients is ", norm, advice));
   }
-  StepDone(step_sums_[kWishes] > 0);
+  StepDone({.snapshot = step_sums_[kSnapshotWishes] > 0, .stop = step_sums_[kStopWishes] > 0});
   return OkStatus();
 }
 
-void Trainer::StepDone(bool wished) {
+void Trainer::StepDone(const Wishes& wished) {
   loss_ = step_sums_[kLoss];
   wished_ = wished;
   ++step_;
@@ -169,7 +170,7 @@ Trainer::Carried Trainer::ToCarry() const {
 StatusOr<bool> Trainer::Recover(Context& context, const std::function<void()>& committed) {
   int64_t step = has_state_ ? step_ : -1;
   carried_ = ToCarry();
-  wished_ = false;  // a request ends with its round
+  wished_ = {};  // a request ends with its round
   const StatusOr<Recovered> recovered =
       ddprun::Recover(context, comm_,
                       {.step = &step,
@@ -178,7 +179,7 @@ StatusOr<bool> Trainer::Recover(Context& context, const std::function<void()>& c
                        .optimizer = &optimizer(),
                        .more = {View(carried_.numbers), {&carried_.loss, 1, DType::kFloat64}},
                        .committed = [&](int64_t) {
-                         StepDone(false);
+                         StepDone({});
                          carried_ = ToCarry();
                          committed();
                        }});
@@ -208,7 +209,7 @@ void Trainer::Initialize() {
   host_is_newer_ = true;
   step_ = 0;
   loss_ = 0;
-  wished_ = false;
+  wished_ = {};
 }
 
 Status Trainer::Finish(const FinishOptions& update) {

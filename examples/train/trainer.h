@@ -52,11 +52,15 @@ class Trainer {
   };
   [[nodiscard]] Part NextPart() const;
 
-  // Performs one update. All ranks must call Step. `wish`: this rank requests an action of all ranks after
-  // this update, such as a snapshot; wished() then returns true on all ranks.
+  // What ranks request of all ranks after an update.
+  struct Wishes {
+    bool snapshot = false;
+    bool stop = false;  // after a snapshot
+  };
+  // Performs one update. All ranks must call Step. `wishes`: those of this rank; wished() then returns those of all ranks.
   //   Errors: those of Work::Wait and Replica; kFailedPrecondition: the loss, or with --clip the norm of the gradients,
   //           is not finite. After an error the state is undefined.
-  Status Step(bool wish);
+  Status Step(const Wishes& wishes);
 
   // With --in-place. Call Recover in each round before the first Step, and Rejoin before that in each later round.
   // Continues with the ranks of `comm`, in the place that this rank has there; keeps the state where it is.
@@ -72,7 +76,8 @@ class Trainer {
   [[nodiscard]] int64_t step() const { return step_; }  // number of updates done
   // Loss on the batch of the last update, in nats per byte; 0 before the first update.
   [[nodiscard]] double loss() const { return loss_; }
-  [[nodiscard]] bool wished() const { return wished_; }  // true if a rank passed `wish` to the last Step
+  // What any rank has wished in the last Step; the same on all ranks.
+  [[nodiscard]] const Wishes& wished() const { return wished_; }
 
   // On a GPU, copies the state to the host, for State and ParametersSha256; blocks until the last step is done. Nothing on
   // the host. Not collective.
@@ -104,7 +109,7 @@ class Trainer {
   // Sets the state to that of step 0.
   void Initialize();
   // Counts the update of the last gradients.
-  void StepDone(bool wished);
+  void StepDone(const Wishes& wished);
   // Copies the parameters and the optimizer's state from the host to the device.
   Status Upload();
   // Starts the all-reduce of step_sums_, with the losses of this step.
@@ -129,7 +134,7 @@ class Trainer {
   bool host_is_newer_ = true;  // the initial parameters are not on the device yet
   int64_t step_ = 0;
   double loss_ = 0;
-  bool wished_ = false;
+  Wishes wished_;
   // The state is that of all ranks: from the first Step on, because the ranks have compared their states before.
   bool has_state_ = false;
   // What ranks without state get from another one, besides parameters and the optimizer's state.
@@ -143,7 +148,7 @@ class Trainer {
   std::optional<TracedOptimizer> traced_optimizer_;  // if there is a trace
   TreeSum<double> loss_sum_;
   // This rank's values; after the all-reduce, the sums over all ranks.
-  enum StepSum { kLoss, kWishes, kNumStepSums };
+  enum StepSum { kLoss, kSnapshotWishes, kStopWishes, kNumStepSums };
   std::array<double, kNumStepSums> step_sums_ = {};
   Work sums_reduced_;
   std::optional<DataParallel> data_parallel_;  // from the first Step on, because its creation is collective

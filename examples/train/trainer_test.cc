@@ -81,10 +81,10 @@ TEST_F(TrainerTest, EveryOptimizerResumesBitIdentically) {
     const auto whole = MakeTrainer(GoldenOptions(optimizer)), first = MakeTrainer(GoldenOptions(optimizer)),
                second = MakeTrainer(GoldenOptions(optimizer));
     const std::string untrained = whole->ParametersSha256();
-    for (int i = 0; i < 6; ++i) ASSERT_EQ(whole->Step(false), OkStatus());
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(first->Step(false), OkStatus());
+    for (int i = 0; i < 6; ++i) ASSERT_EQ(whole->Step({}), OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(first->Step({}), OkStatus());
     ASSERT_EQ(second->Restore(first->State()), OkStatus());
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(second->Step(false), OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(second->Step({}), OkStatus());
     EXPECT_NE(whole->ParametersSha256(), untrained) << optimizer;
     EXPECT_EQ(second->ParametersSha256(), whole->ParametersSha256()) << optimizer;
   }
@@ -95,11 +95,11 @@ TEST_F(TrainerTest, ResultsDoNotDependOnTheNumberOfPasses) {
   Options options = GoldenOptions();
   options.global_batch = 11;
   const auto one_pass = MakeTrainer(options);
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(one_pass->Step(false), OkStatus());
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(one_pass->Step({}), OkStatus());
   for (const int64_t passes : {2, 3, 4, 6, 11, 1000}) {
     options.accumulate = passes;
     const auto trainer = MakeTrainer(options);
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(trainer->Step(false), OkStatus());
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(trainer->Step({}), OkStatus());
     EXPECT_EQ(trainer->loss(), one_pass->loss()) << passes;
     EXPECT_EQ(trainer->ParametersSha256(), one_pass->ParametersSha256()) << passes;
   }
@@ -124,7 +124,7 @@ TEST_F(TrainerTest, ClipScalesAllGradientsToTheLimit) {
     options.clip = clip;
     const auto trainer = MakeTrainer(options);
     std::vector<double> result = parameters(*trainer);
-    EXPECT_EQ(trainer->Step(false), OkStatus());
+    EXPECT_EQ(trainer->Step({}), OkStatus());
     const std::vector<double> after = parameters(*trainer);
     for (size_t i = 0; i < result.size(); ++i) result[i] -= after[i];
     return result;

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,12 @@ enum class Phase : int {
   kTraining = 3,
   kSnapshotting = 4,  // may take long without a step
   kFinishing = 5,     // all steps are done
+};
+
+// Why a rank stops before all steps are done; see Context::stop_notice.
+struct StopNotice {
+  TimePoint stop_by;   // when the launcher ends the round; then workers that are left get SIGTERM
+  std::string reason;  // for people
 };
 
 struct ConnectOptions {
@@ -110,8 +117,14 @@ class DDPRUN_EXPORT Context {
   // snapshot per job is enough: if rank 0 writes the snapshots, the other ranks ignore the request.
   [[nodiscard]] bool snapshot_requested() const;
 
+  // Set if a node of the job is about to be taken away, and the agent asks the workers of all nodes to take a snapshot and then
+  // to exit with 0, or to call NextRound if this process survives its round. The Report that receives the request sets it. Ranks
+  // receive it at different moments: stop after the same step on all ranks, which a collective decides, such as a sum over the
+  // ranks of "I have the notice" in each step.
+  [[nodiscard]] std::optional<StopNotice> stop_notice() const;
+
   // Reports that a snapshot of the state after `step` updates is complete and durable. Answers all requests received
-  // so far.
+  // so far. After a stop notice it waits, for at most 1 s, until the agent's socket has room for the report.
   void ReportSnapshot(int64_t step);
 
  private:

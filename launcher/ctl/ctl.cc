@@ -7,11 +7,14 @@
 #include <functional>
 #include <initializer_list>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/program_options.hpp"
@@ -39,7 +42,12 @@ constexpr char kUsage[] =
   events      show the last 1000 events of a job, oldest first, with the reason for each event
   drain NODE  remove a node, given by its host name or node id, from its job. If the workers report steps,
               they take a snapshot first. The job continues without the node; no restart is spent.
+  preempt NODE --deadline=TIME
+              announce that a node goes away after TIME: the workers of the job stop after a snapshot, and the
+              job continues without the node; no restart is spent
   stop        end a job on all its nodes
+
+TIME is a number with a unit, such as 90s or 2m; without a unit, seconds.
 
 )";
 constexpr char kExitCodes[] = R"(
@@ -56,9 +64,23 @@ struct Request {
   Endpoint endpoint;
   std::string job;
   std::string reason;
+  Duration deadline{};
+  std::optional<Duration> back_in;
   bool json = false;
   bool repeat = false;  // --watch, --follow
 };
+
+// Reads "90s", "2m" or "90".
+//   option: for the error, which is thrown.
+Duration ReadTime(const std::string& option, const std::string& text) {
+  absl::Duration time;
+  const bool valid = (absl::ParseDuration(text, &time) || absl::ParseDuration(text + "s", &time)) &&
+                     time > absl::ZeroDuration() && time <= absl::Hours(24 * 365);
+  if (!valid)
+    throw po::error(
+        absl::StrCat("--", option, "=", text, ": expected a time of more than 0, such as 90s or 2m"));
+  return absl::ToChronoNanoseconds(time);
+}
 
 po::options_description VisibleOptions(std::string& endpoint, Request& request) {
   po::options_description options("Options");
@@ -71,7 +93,11 @@ po::options_description VisibleOptions(std::string& endpoint, Request& request) 
       "status, events: print the coordinator's page unchanged, as JSON")(
       "watch", "status: show the status again after each change, until the job is over or Ctrl-C is pressed")(
       "follow", "events: print new events as they occur, until the job is over or Ctrl-C is pressed")(
-      "reason", po::value(&request.reason), "drain, stop: the reason to show on the nodes and in the events");
+      "reason", po::value(&request.reason),
+      "drain, preempt, stop: the reason to show on the nodes and in the events")(
+      "deadline", po::value<std::string>()->value_name("TIME"), "preempt: when the node goes away")(
+      "back-in", po::value<std::string>()->value_name("TIME"),
+      "preempt: when it is available again; the job waits for it if too few nodes are left");
   return options;
 }
 
@@ -96,19 +122,28 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
     if (given.contains(option) && !given[option].defaulted() && !fits)
       throw po::error(absl::StrCat("--", option, " cannot be used with ", request.command));
   };
-  if (request.command != "status" && request.command != "events" && request.command != "drain" &&
-      request.command != "stop") {
-    throw po::error(
-        absl::StrCat("expected a command (status, events, drain or stop), not \"", request.command, "\""));
+  constexpr std::string_view kCommands[] = {"status", "events", "drain", "preempt", "stop"};
+  if (std::find(std::begin(kCommands), std::end(kCommands), request.command) == std::end(kCommands)) {
+    throw po::error(absl::StrCat("expected a command (status, events, drain, preempt or stop), not \"",
+                                 request.command, "\""));
   }
   only_for("watch", {"status"});
   only_for("follow", {"events"});
-  only_for("reason", {"drain", "stop"});
+  only_for("reason", {"drain", "preempt", "stop"});
+  only_for("deadline", {"preempt"});
+  only_for("back-in", {"preempt"});
   if (request.json) only_for("json", {"status", "events"});
-  if (request.command == "drain" && request.node.empty())
-    throw po::error("drain: expected a node (host name or id)");
-  if (request.command != "drain" && !request.node.empty())
+  const bool names_node = request.command == "drain" || request.command == "preempt";
+  if (names_node && request.node.empty())
+    throw po::error(absl::StrCat(request.command, ": expected a node (host name or id)"));
+  if (!names_node && !request.node.empty())
     throw po::error(absl::StrCat("unexpected \"", request.node, "\" after ", request.command));
+  if (request.command == "preempt") {
+    if (!given.contains("deadline"))
+      throw po::error("preempt: expected --deadline=TIME, when the node goes away");
+    request.deadline = ReadTime("deadline", given["deadline"].as<std::string>());
+    if (given.contains("back-in")) request.back_in = ReadTime("back-in", given["back-in"].as<std::string>());
+  }
   request.repeat = given.contains("watch") || given.contains("follow");
   absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint, kDefaultPort);
   if (!parsed.ok())
@@ -195,9 +230,11 @@ absl::Status Change(const Request& request, CtlStreams streams) {
   ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
   const std::string reason = request.reason.empty() ? "requested by ddpctl" : request.reason;
-  const absl::StatusOr<std::string> text = request.command == "drain"
-                                               ? DrainNode(target, request.job, request.node, reason)
-                                               : StopJob(target, request.job, reason);
+  const absl::StatusOr<std::string> text =
+      request.command == "drain" ? DrainNode(target, request.job, request.node, reason)
+      : request.command == "preempt"
+          ? PreemptNode(target, request.job, request.node, reason, request.deadline, request.back_in)
+          : StopJob(target, request.job, reason);
   if (text.ok()) streams.out << CleanLine(*text) << "\n";
   return text.status();
 }

@@ -204,9 +204,17 @@ TEST_F(CtlTest, UsageErrorsNameTheCause) {
     std::vector<std::string> args;
     const char* error;
   } cases[] = {
-      {{}, "expected a command (status, events, drain or stop), not \"\""},
+      {{}, "expected a command (status, events, drain, preempt or stop), not \"\""},
       {{"start"}, "not \"start\""},
       {{"drain"}, "drain: expected a node"},
+      {{"preempt"}, "preempt: expected a node"},
+      {{"preempt", "n1"}, "preempt: expected --deadline=TIME"},
+      {{"preempt", "n1", "--deadline=soon"},
+       "--deadline=soon: expected a time of more than 0, such as 90s or 2m"},
+      {{"preempt", "n1", "--deadline=0"}, "--deadline=0: expected a time"},
+      {{"preempt", "n1", "--deadline=inf"}, "--deadline=inf: expected a time"},
+      {{"preempt", "n1", "--deadline=9s", "--back-in=-1"}, "--back-in=-1: expected a time"},
+      {{"drain", "n1", "--deadline=9s"}, "--deadline cannot be used with drain"},
       {{"stop", "n1"}, "unexpected \"n1\" after stop"},
       {{"stop", "--watch"}, "--watch cannot be used with stop"},
       {{"status", "--follow"}, "--follow cannot be used with status"},

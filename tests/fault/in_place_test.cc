@@ -137,6 +137,28 @@ TEST_F(InPlaceTest, WhileASnapshotIsWritten) {
   EXPECT_TRUE(std::filesystem::exists(snapshots + "/claim"));
 }
 
+// A node goes away. The workers of the other one stop after a snapshot, and keep their memory.
+TEST_F(InPlaceTest, Notice) {
+  Start({.nnodes = "1:2",
+         .agents = 2,
+         .workers = 2,
+         .batch = 16,
+         .options = {"--preempt-signal=SIGUSR1@20", "--exit-codes=scheduler"},
+         .flags = {"--snapshot-dir=" + directory_ + "/snapshots"}});
+  const std::vector<std::map<int, pid_t>> before = AllWorkers();
+  const int64_t round = LastRound();
+  agents_[1]->Signal(SIGUSR1);
+  EXPECT_THAT(agents_[0]->AwaitOut("event=stopped step="), SizeIs(1)) << Logs();
+  AwaitSteps(3, 2, round);
+  EXPECT_EQ(WorkersOf(0), before[0]);
+  EXPECT_EQ(agents_[1]->Wait(), ProcessEnd{.code = 75}) << Logs();
+  EXPECT_TRUE(AwaitEnds({before[1].at(0), before[1].at(1)}));
+  EXPECT_EQ(agents_[0]->Wait(seconds(60)), kSuccess) << Logs();
+  EXPECT_THAT(Logs(), Not(HasSubstr("event=resume")));
+  ExpectNoStepIsLost();
+  ExpectNothingIsLeft();
+}
+
 // The worker is a shell, and the SDK is in a child of it.
 TEST_F(InPlaceTest, Wrapped) {
   Start({.wrap = [](const Args& program) {
