@@ -5,6 +5,9 @@
 The script follows the documentation of torchrun and does not depend on the launcher. After every epoch, rank 0 saves a snapshot.
 A run that finds a snapshot resumes from it, so with --max-restarts, a job that loses a worker ends with exactly the same losses
 as an uninterrupted job.
+
+A launcher that names a file in DDPRUN_NOTICE_FILE creates it when a node is about to be taken away. Then all ranks stop after the
+same batch, and rank 0 saves a snapshot within the epoch.
 """
 
 import argparse
@@ -58,7 +61,10 @@ class Trainer:
         torch.manual_seed(args.seed)
         model = Model(args.context).to(device)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+        self.notice = os.environ.get("DDPRUN_NOTICE_FILE")
         self.epochs_done = 0
+        self.batches_done = 0  # in this epoch
+        self.total = 0.0  # of the losses of these batches, of all ranks
         if os.path.exists(args.snapshot):
             self.resume(model)
         self.model = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
@@ -68,7 +74,11 @@ class Trainer:
         model.load_state_dict(snapshot["model"])
         self.optimizer.load_state_dict(snapshot["optimizer"])
         self.epochs_done = snapshot["epochs_done"]
-        say(f"resumed from {self.args.snapshot} after epoch {self.epochs_done}")
+        # The ranks take turns in the order of samples, so the samples of these batches are the first ones for any number of ranks.
+        self.batches_done = snapshot["batches_done"] * snapshot["world_size"] // dist.get_world_size()
+        self.total = snapshot["total"]
+        batches = f" and {self.batches_done} batches" if self.batches_done else ""
+        say(f"resumed from {self.args.snapshot} after epoch {self.epochs_done}{batches}")
 
     def save(self):
         """Replaces the snapshot atomically: readers see the old one or the new one, even after a crash."""
@@ -76,6 +86,9 @@ class Trainer:
             "model": self.model.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "epochs_done": self.epochs_done,
+            "batches_done": self.batches_done,
+            "total": self.total,
+            "world_size": dist.get_world_size(),
         }
         unfinished = self.args.snapshot + ".unfinished"
         with open(unfinished, "wb") as file:
@@ -84,28 +97,48 @@ class Trainer:
             os.fsync(file.fileno())
         os.replace(unfinished, self.args.snapshot)
 
+    def must_stop(self):
+        """Returns whether any rank has the notice. All ranks get the same result, although they see the file at different times."""
+        if self.notice is None:
+            return False
+        seen = torch.tensor(float(os.path.exists(self.notice)), device=self.device)
+        dist.all_reduce(seen, dist.ReduceOp.MAX)
+        return seen.item() > 0
+
     def run_epoch(self):
-        """Trains for one epoch and returns the mean loss over all batches of all ranks."""
+        """Trains until the epoch is done or the ranks must stop. Returns whether it is done."""
         self.sampler.set_epoch(self.epochs_done)  # each epoch has its own order, which a restart does not change
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for inputs, targets in self.loader:
+        first = self.batches_done
+        for batch, (inputs, targets) in enumerate(self.loader):
+            if batch < first:
+                continue
             loss = F.cross_entropy(self.model(inputs.to(self.device)), targets.to(self.device))
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
             total += loss.detach()
+            self.batches_done = batch + 1
+            if self.batches_done < len(self.loader) and self.must_stop():
+                break
         dist.all_reduce(total)
-        return total.item() / (len(self.loader) * dist.get_world_size())
+        self.total += total.item()
+        return self.batches_done == len(self.loader)
 
     def run(self):
         began_at = self.epochs_done
         while self.epochs_done < self.args.epochs:
-            loss = self.run_epoch()
-            self.epochs_done += 1
-            say(f"epoch {self.epochs_done} loss {loss!r}")
+            done = self.run_epoch()
+            if done:
+                loss = self.total / (len(self.loader) * dist.get_world_size())
+                self.epochs_done, self.batches_done, self.total = self.epochs_done + 1, 0, 0.0
+                say(f"epoch {self.epochs_done} loss {loss!r}")
             if dist.get_rank() == 0:
                 self.save()
             dist.barrier()  # no rank continues before the snapshot is saved
+            if not done:
+                say(f"stopped after batch {self.batches_done}")
+                return
             if self.args.crash_after == self.epochs_done and began_at == 0 and dist.get_rank() == dist.get_world_size() - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -5,8 +5,10 @@ The losses must be equal even after a crash and a restart.
 
 import os
 import re
+import signal
 import sys
 import tempfile
+import time
 import unittest
 
 import interop
@@ -81,6 +83,30 @@ class ExampleTest(unittest.TestCase):
             alone = self.losses(self.train(self.job.ddprun, "alone", f"--batch-size={2 * BATCH_SIZE}", world_size=1))
             for one, both in zip(alone, undisturbed):
                 self.assertAlmostEqual(float(one), float(both), places=4)
+
+    def test_notice(self):
+        undisturbed = self.losses(self.train(self.job.ddprun, "undisturbed"))
+        snapshot = os.path.join(self.folder, "stopped")
+        options = ("--standalone", "--nproc_per_node=2", "--preempt-signal=SIGUSR1@60", "--exit-codes=scheduler",
+                   f"--log_dir={self.folder}", TRAIN, f"--snapshot={snapshot}", f"--epochs={EPOCHS}",
+                   f"--batch-size={BATCH_SIZE}")
+        first = self.job.ddprun(*options)
+        deadline = time.monotonic() + interop.DEADLINE_S
+        while "epoch 1 loss" not in first.output:
+            self.assertIsNone(first.process.poll(), first.output)
+            self.assertLess(time.monotonic(), deadline, first.output)
+            time.sleep(0.01)
+        first.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(first.wait(deadline), 75, first.output)
+        stopped = re.search(r"^stopped after batch (\d+)$", first.output, re.MULTILINE)
+        self.assertTrue(stopped, first.output)
+
+        second = self.job.finish(self.job.ddprun(*options))
+        self.assertIn(f"resumed from {snapshot} after epoch 1 and {stopped.group(1)} batches\n", second)
+        losses = self.losses(first.output + second)
+        self.assertEqual(losses[0], undisturbed[0])
+        # The sum of the losses is rounded differently; the parameters are the same.
+        self.assertAlmostEqual(float(losses[1]), float(undisturbed[1]), places=12)
 
 
 if __name__ == "__main__":
