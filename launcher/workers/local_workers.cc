@@ -81,7 +81,10 @@ void LocalWorkers::Open(std::function<void(const absl::Status&)> done) {
     }
     cpus_ = *std::move(cpus);
     gpu_watch_.Open();
-    logs_.WhenOpen([this, done](const absl::Status& opened) { done(opened.ok() ? OpenRest() : opened); });
+    logs_.WhenOpen([this, done](const absl::Status& opened) {
+      if (!opened.ok()) return done(opened);
+      notice_file_.Open([this, done] { done(OpenRest()); });
+    });
   });
 }
 

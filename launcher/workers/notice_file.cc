@@ -20,6 +20,8 @@
 namespace ddprun {
 namespace {
 
+constexpr Duration kOpenLimit = seconds(2);
+
 std::string PrefixOfPaths() {
   const absl::StatusOr<std::string> dir = TemporaryDirectory();
   return dir.ok() ? absl::StrCat(*dir, "/ddprun_notice_", RandomUuid()) : "";
@@ -50,7 +52,26 @@ absl::StatusOr<UniqueFd> Replace(const std::string& path, const std::string& tex
 }  // namespace
 
 NoticeFile::NoticeFile(boost::asio::io_context& io, Written written)
-    : prefix_(PrefixOfPaths()), written_(std::move(written)), disk_(io) {}
+    : written_(std::move(written)), limit_(io), disk_(io) {}
+
+void NoticeFile::Open(std::function<void()> done) {
+  opened_ = std::move(done);
+  const auto prefix = std::make_shared<std::string>();
+  disk_.Do([prefix] { *prefix = PrefixOfPaths(); },
+           [this, prefix] {
+             if (opened_ != nullptr) prefix_ = *prefix;
+             Opened();
+           });
+  limit_.expires_after(kOpenLimit);
+  limit_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Opened();
+  });
+}
+
+void NoticeFile::Opened() {
+  limit_.cancel();
+  if (const std::function<void()> opened = std::exchange(opened_, nullptr)) opened();
+}
 
 std::string NoticeFile::path() const { return prefix_.empty() ? "" : absl::StrCat(prefix_, ".", round_); }
 

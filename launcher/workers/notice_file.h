@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/worker_message.h"
 #include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
 #include "launcher/logs/disk_thread.h"
 #include "os/descriptor.h"
 
@@ -28,6 +29,10 @@ class NoticeFile {
 
   NoticeFile(boost::asio::io_context& io, Written written);
 
+  // Finds the directory for temporary files, and calls `done`. If the directory does not answer within 2 s, path() stays empty.
+  // Call it once, before the other methods.
+  void Open(std::function<void()> done);
+
   // Where the file will be in this round; empty if there is no directory for temporary files.
   [[nodiscard]] std::string path() const;
   // Changes the path, so that the workers of a new round do not see the notice of an earlier one. Removes that one.
@@ -36,8 +41,12 @@ class NoticeFile {
   void Write(const WorkerStop& stop);
 
  private:
-  const std::string prefix_;  // empty: no directory
+  void Opened();
+
   const Written written_;
+  std::string prefix_;            // empty: no directory
+  std::function<void()> opened_;  // null: Open is complete
+  boost::asio::steady_timer limit_;
   int64_t round_ = 0;    // number of BeginRound calls
   bool exists_ = false;  // Write was called in this round
   DiskThread disk_;

@@ -55,6 +55,13 @@ class NoticeFileTest : public testing::Test {
     }
     ASSERT_EQ(num_written_, num_written);
   }
+  void SetUp() override {
+    bool opened = false;
+    file_.Open([&] { opened = true; });
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!opened && io_.run_one_until(deadline) > 0) io_.restart();
+    ASSERT_TRUE(opened);
+  }
   [[nodiscard]] int NumFiles() const {
     return static_cast<int>(std::distance(std::filesystem::directory_iterator(dir_), {}));
   }
