@@ -100,6 +100,14 @@ class NormalizerTest(unittest.TestCase):
         self.assertEqual(self.normal.text("(pid: 17) at 2026-11-21_08:14:52, port 12345"), "(pid: <pid>) at <time>, port <port>")
         self.assertEqual(self.normal.text("  host      : localhost"), "  host      : <host>")
 
+    def test_the_width_of_a_report_does_not_depend_on_the_digits_of_a_pid(self):
+        def report(pid, width):
+            line = f"traceback : received by PID {pid}"
+            return "\n".join(["=" * width, "train.py FAILED", "-" * width, line, "=" * width])
+
+        self.assertEqual(self.normal.text(report(9999, 32)), self.normal.text(report(10000, 33)))
+        self.assertNotEqual(self.normal.text(report(9999, 32)), self.normal.text(report(10000, 32)))
+
     def test_other_values_are_kept(self):
         for text in ("exitcode  : 3", "attempt_1/0/stdout.log", "rank 1: out", "connect to localhost", "/opt/localhost/x"):
             self.assertEqual(self.normal.text(text), text)

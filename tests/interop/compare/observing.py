@@ -9,12 +9,21 @@ import console
 import running
 
 PID = re.compile(r"(pid:? |PID |process )\d+")
+REPORT = re.compile(r"^={20,}$.*?^={20,}$", re.DOTALL | re.MULTILINE)
+RULER = re.compile(r"^(?:={20,}|-{20,})$", re.MULTILINE)
 TIME = re.compile(r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RUN_FOLDER = re.compile(r"([\w.<>-]+)_[\w-]{8}(?=/attempt_|$)")
 TEMPORARY = re.compile(r"torchelastic_\w{6,8}(?=/|$)|(?<=watchdog_timer_)[\w<>-]+|(?<=pytorch-errorfile-)\w+")
 RANK = re.compile(r"rank (\d+)")
 LAST_PORT = 65535
+
+
+def _without_width_of_pid(report):
+    """Shortens the rulers of a report, which are as long as its longest line, by the digits of a pid in that line."""
+    longest = max(RULER.sub("", report[0]).split("\n"), key=len)
+    pid = re.search(r"PID (\d+)$", longest)
+    return RULER.sub(lambda ruler: ruler[0][len(pid[1]):], report[0]) if pid else report[0]
 
 
 class Normalizer:
@@ -31,6 +40,7 @@ class Normalizer:
         self.port = str(port)
 
     def text(self, text):
+        text = REPORT.sub(_without_width_of_pid, text)
         text = text.replace(self.folder, "<dir>")
         text = UUID.sub("<uuid>", text)
         text = TEMPORARY.sub("<random>", text)
