@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -21,6 +23,8 @@
 #include "launcher/config/process_inputs.h"
 #include "launcher/ctl/ctl.h"
 #include "launcher/held_signals.h"
+#include "launcher/hosts/remote_end.h"
+#include "launcher/hosts/starter.h"
 #include "launcher/launch.h"
 #include "launcher/print_out.h"
 #include "launcher/process/process_tree.h"
@@ -58,12 +62,21 @@ rlim_t RaiseDescriptorLimit() {
   return limit.rlim_max;
 }
 
-int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim_t most_files) {
+// The warden exits when its socket is closed.
+void EndWarden(ddprun::WardenHandle& warden) {
+  warden.socket.Reset();
+  waitpid(warden.pid, nullptr, 0);
+}
+
+// `from_starter`: see ProcessInputs.
+int Main(const std::vector<std::string>& args, std::optional<ddprun::ScheduledJob> from_starter,
+         ddprun::WardenHandle warden, rlim_t most_files) {
   using namespace ddprun;
   const std::string host = ShortHostName();
   AgentLog log(host, Env("LOGLEVEL"));
-  const absl::StatusOr<Command> command =
-      ParseCommand(args, InputsOfThisProcess([&log](absl::string_view text) { log.Say(text); }));
+  ProcessInputs inputs = InputsOfThisProcess([&log](absl::string_view text) { log.Say(text); });
+  inputs.from_starter = std::move(from_starter);
+  const absl::StatusOr<Command> command = ParseCommand(args, inputs);
   if (!command.ok()) {
     const bool usage = absl::IsInvalidArgument(command.status());
     if (usage) fputs(UsageLine().c_str(), stderr);
@@ -90,10 +103,12 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
     return 1;
   }
   if (const auto* store = std::get_if<StoreConfig>(&*command)) {
-    // Without workers, no warden is needed. The warden exits when this socket is closed.
-    warden.socket.Reset();
-    waitpid(warden.pid, nullptr, 0);
+    EndWarden(warden);  // it is not needed without workers
     return RunStoreOnly(*store, log);
+  }
+  if (const auto* hosts = std::get_if<HostsConfig>(&*command)) {
+    EndWarden(warden);
+    return RunStarter(*hosts, args, log);
   }
   if (!ProcShowsThisProcess()) {
     log.Say(
@@ -106,10 +121,22 @@ int Main(const std::vector<std::string>& args, ddprun::WardenHandle warden, rlim
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> args(argv + 1, argv + argc);
+  std::vector<std::string> args(argv + 1, argv + argc);
   const absl::string_view name = argv[0];
   if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
   ddprun::HoldSignals();
+  ddprun::RemoteStart remote;
+  const bool is_remote = args == std::vector<std::string>{"--from-starter"};
+  if (is_remote) {
+    google::protobuf::SetLogHandler(nullptr);
+    absl::StatusOr<ddprun::RemoteStart> received = ddprun::ReceiveStart();
+    if (!received.ok()) {
+      fprintf(stderr, "ddprun: error: %s\n", std::string(received.status().message()).c_str());
+      return 1;
+    }
+    remote = *std::move(received);
+    args = remote.arguments;
+  }
   // The warden is forked without exec, so it must be started before this process has a second thread.
   ddprun::WardenHandle warden = ddprun::StartWarden();
   const rlim_t most_files = RaiseDescriptorLimit();
@@ -121,7 +148,12 @@ int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   int exit_code = 1;
   try {
-    exit_code = Main(args, std::move(warden), most_files);
+    std::optional<ddprun::ScheduledJob> from_starter;
+    if (is_remote) {
+      ddprun::FollowLifeLine(std::move(remote.life_line));
+      from_starter = std::move(remote.job);
+    }
+    exit_code = Main(args, std::move(from_starter), std::move(warden), most_files);
   } catch (const std::exception& error) {  // usually from Asio: out of file descriptors
     fprintf(stderr, "ddprun: error: %s\n", error.what());
   }

@@ -47,6 +47,22 @@ constexpr OptionSpec kOptions[] = {
      .fallback = "1",
      .help = "The number of nodes in a round is a multiple of K; surplus nodes wait as spares.",
      .torchruns = false},
+    {.section = kSize,
+     .name = "hosts",
+     .value = "HOST[:SLOTS],...",
+     .help = "Start the job on these hosts over ssh, with SLOTS workers on each (default: --nproc-per-node). "
+             "The first host hosts the coordinator. ddprun must have the same path on all hosts.",
+     .given_by = GivenBy::kFile,
+     .list = ListForm::kCommas,
+     .torchruns = false},
+    {.section = kSize,
+     .name = "ssh-command",
+     .value = "COMMAND",
+     .fallback = "ssh",
+     .help = "The ssh command of --hosts with its first options, such as \"ssh -F config\". It is split as a "
+             "shell does.",
+     .given_by = GivenBy::kFile,
+     .torchruns = false},
 
     {.section = kRendezvous,
      .name = "rdzv-backend",

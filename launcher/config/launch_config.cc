@@ -36,11 +36,16 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   if (options.IsSet("version")) return ShowVersion{};
   if (options.IsGiven("print-completion")) return ReadCompletion(options);
   if (options.IsSet("store-only")) return ReadStore(options);
+  if (options.IsGiven("ssh-command") && !options.IsGiven("hosts")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.Quote("ssh-command"), " can be used only with --hosts"));
+  }
   for (const char* name : {"host", "port"}) {
     if (options.IsGiven(name)) {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " can be used only with --store-only"));
     }
   }
+  if (options.IsGiven("hosts") && !inputs.from_starter) return ReadHosts(options, inputs);
   LaunchConfig config;
   config.dry_run = options.IsSet("dry-run");
   RETURN_IF_ERROR(UseScheduler(inputs, options, config));

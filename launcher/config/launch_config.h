@@ -21,6 +21,7 @@
 #include "launcher/config/program.h"
 #include "launcher/config/rdzv_conf.h"
 #include "launcher/config/stream_choice.h"
+#include "launcher/hosts/host_list.h"
 
 namespace ddprun {
 
@@ -139,13 +140,22 @@ struct StoreConfig {
   std::string record;  // like LaunchConfig::record
 };
 
+// --hosts: starts the agents of a job over ssh.
+struct HostsConfig {
+  std::vector<HostSlots> hosts;  // not empty
+  std::vector<std::string> ssh;  // the words of --ssh-command; not empty
+  std::string run_id;            // a random id, which --rdzv-id replaces
+  // As the agent of the first host will see it, without its program and the number of its workers.
+  LaunchConfig job;
+};
+
 struct ShowHelp {};
 struct ShowVersion {};
 struct ShowCompletion {
   std::string shell;  // bash, zsh or tcsh
 };
 
-using Command = std::variant<LaunchConfig, StoreConfig, ShowHelp, ShowVersion, ShowCompletion>;
+using Command = std::variant<LaunchConfig, StoreConfig, HostsConfig, ShowHelp, ShowVersion, ShowCompletion>;
 
 // Parses the command line (without argv[0]).
 //   Errors: kInvalidArgument: a usage error. The message is one sentence with the option, its value and the

@@ -39,4 +39,8 @@ absl::Status ReadLocalSize(const Options& options, const ProcessInputs& inputs, 
 // Reads the program, and searches for its file. Called last, so that other errors are reported first.
 absl::Status ReadProgram(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
+// For --hosts, instead of the functions above: reads --hosts and --ssh-command, and checks the options for the agents, so that
+// each error is reported once. The agents read the number of workers and the program.
+absl::StatusOr<Command> ReadHosts(const Options& options, const ProcessInputs& inputs);
+
 }  // namespace ddprun

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/cli/options.h"
+#include "launcher/scheduler/scheduled_job.h"
 
 namespace ddprun {
 
@@ -20,6 +21,7 @@ struct ProcessInputs {
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible, bool narrowed)> count_gpus;
   std::function<std::string()> make_uuid;  // returns a random UUID, used as the id of a job without --rdzv-id
+  std::optional<ScheduledJob> from_starter = {};  // set if ddprun --hosts has started this process
 };
 
 // `say` receives a line for users about what takes long.

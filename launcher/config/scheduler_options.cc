@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/config/option_groups.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/scheduler/scheduled_job.h"
 
 namespace ddprun {
@@ -16,6 +17,11 @@ bool DescribesMeeting(const Options& options) {
   return false;
 }
 
+// The form of a host before a port.
+std::string InEndpoint(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
+}
+
 bool IsOneNode(const Options& options) {
   const std::string& nnodes = options.Get("nnodes");
   return nnodes == "1" || nnodes == "1:1";
@@ -24,8 +30,12 @@ bool IsOneNode(const Options& options) {
 }  // namespace
 
 absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchConfig& config) {
-  if (DescribesMeeting(options) || (options.IsGiven("nnodes") && IsOneNode(options))) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<ScheduledJob> job, FindSlurmStep(inputs.get_env));
+  std::optional<ScheduledJob> job = inputs.from_starter;
+  if (!job) {
+    if (DescribesMeeting(options) || (options.IsGiven("nnodes") && IsOneNode(options)))
+      return absl::OkStatus();
+    ASSIGN_OR_RETURN(job, FindSlurmStep(inputs.get_env));
+  }
   if (!job) return absl::OkStatus();
   RETURN_IF_ERROR(job->one_per_node);
   const auto offer = [&](absl::string_view name, const std::string& value, const std::string& variable) {
@@ -34,13 +44,18 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
     config.from_scheduler.push_back(absl::StrCat("--", name, "=", value, " (", variable, ")"));
   };
   for (const OfferedValue& size : job->size) offer(size.option, size.value, size.variable);
-  const std::string& name = job->hosts[job->node];
-  config.host_name = name.substr(0, name.find('.'));  // as in expected_hosts
+  config.host_name = ShortHostName(job->hosts[job->node]);  // as in expected_hosts
+  if (inputs.from_starter && job->hosts.size() > 1) {
+    for (const std::string& host : job->hosts) config.expected_hosts.push_back(ShortHostName(host));
+  }
   if (IsOneNode(options)) return absl::OkStatus();
-  config.candidate_ports = CandidatePorts(job->id);
-  config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;
   offer("rdzv-backend", "c10d", job->hosts_variable);
-  offer("rdzv-endpoint", absl::StrCat(job->hosts[0], ":", config.candidate_ports[0]), job->hosts_variable);
+  if (!options.IsGiven("rdzv-endpoint")) {  // only --hosts allows the option
+    config.candidate_ports = CandidatePorts(job->id);
+    config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;
+    offer("rdzv-endpoint", absl::StrCat(InEndpoint(job->hosts[0]), ":", config.candidate_ports[0]),
+          job->hosts_variable);
+  }
   offer("rdzv-id", job->id, job->id_variable);
   offer("node-rank", absl::StrCat(job->node), job->node_variable);
   return absl::OkStatus();

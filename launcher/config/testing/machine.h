@@ -21,6 +21,7 @@ struct Machine {
   absl::StatusOr<int> gpus = absl::FailedPreconditionError("no driver");
   std::map<std::string, std::string> env = {};
   std::map<std::string, std::string> files = {};
+  std::optional<ScheduledJob> from_starter = {};
 
   absl::StatusOr<Command> Parse(const std::vector<std::string>& args) const {
     const auto find = [](const auto& texts, absl::string_view name) -> std::optional<std::string> {
@@ -41,7 +42,8 @@ struct Machine {
                  if (!gpus.ok()) return gpus;
                  return static_cast<int>(VisibleGpus(visible, std::vector<std::string>(*gpus)).size());
                },
-               .make_uuid = [] { return "uuid"; }});
+               .make_uuid = [] { return "uuid"; },
+               .from_starter = from_starter});
   }
   // Parses `args`, followed by the program /bin/true.
   LaunchConfig Launch(std::vector<std::string> args) const {
