@@ -14,13 +14,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/program_options.hpp"
 #include "launcher/config/endpoint.h"
 #include "launcher/ctl/coordinator_page.h"
 #include "launcher/ctl/page_text.h"
+#include "launcher/ctl/read_time.h"
+#include "launcher/ctl/slurm_script.h"
 #include "launcher/report/terminal_text.h"
 #include "rendezvous/client/control_client.h"
 
@@ -46,6 +47,9 @@ constexpr char kUsage[] =
               announce that a node goes away after TIME: the workers of the job stop after a snapshot, and the
               job continues without the node; no restart is spent
   stop        end a job on all its nodes
+  slurm-script
+              print a batch script for Slurm; it needs no coordinator and has options of its own: ddpctl
+              slurm-script --help
 
 TIME is a number with a unit, such as 90s or 2m; without a unit, seconds.
 
@@ -69,18 +73,6 @@ struct Request {
   bool json = false;
   bool repeat = false;  // --watch, --follow
 };
-
-// Reads "90s", "2m" or "90".
-//   option: for the error, which is thrown.
-Duration ReadTime(const std::string& option, const std::string& text) {
-  absl::Duration time;
-  const bool valid = (absl::ParseDuration(text, &time) || absl::ParseDuration(text + "s", &time)) &&
-                     time > absl::ZeroDuration() && time <= absl::Hours(24 * 365);
-  if (!valid)
-    throw po::error(
-        absl::StrCat("--", option, "=", text, ": expected a time of more than 0, such as 90s or 2m"));
-  return absl::ToChronoNanoseconds(time);
-}
 
 po::options_description VisibleOptions(std::string& endpoint, Request& request) {
   po::options_description options("Options");
@@ -122,10 +114,13 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
     if (given.contains(option) && !given[option].defaulted() && !fits)
       throw po::error(absl::StrCat("--", option, " cannot be used with ", request.command));
   };
+  if (request.command == "slurm-script")
+    throw po::error("slurm-script: expected it as the first argument, before its options");
   constexpr std::string_view kCommands[] = {"status", "events", "drain", "preempt", "stop"};
   if (std::find(std::begin(kCommands), std::end(kCommands), request.command) == std::end(kCommands)) {
-    throw po::error(absl::StrCat("expected a command (status, events, drain, preempt or stop), not \"",
-                                 request.command, "\""));
+    throw po::error(
+        absl::StrCat("expected a command (status, events, drain, preempt, stop or slurm-script), not \"",
+                     request.command, "\""));
   }
   only_for("watch", {"status"});
   only_for("follow", {"events"});
@@ -244,6 +239,12 @@ absl::Status Change(const Request& request, CtlStreams streams) {
 int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
   std::optional<Request> request;
   try {
+    if (!args.empty() && args[0] == "slurm-script") {
+      streams.out << SlurmScript({args.begin() + 1, args.end()}) << std::flush;
+      if (streams.out) return 0;
+      streams.err << "ddpctl: error: cannot write the script to stdout\n";
+      return 1;
+    }
     request = ParseRequest(args, streams.out);
   } catch (const po::error& e) {
     streams.err << "ddpctl: error: " << e.what() << "\nddpctl: see ddpctl --help\n";

@@ -162,7 +162,9 @@ TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
       {{"status", at(hangs_up)}, 1, {"no coordinator answers", "--rdzv-endpoint must be"}},
       {{"status", "--rdzv-endpoint=no.such.host.invalid"}, 1, {"no.such.host.invalid does not resolve"}},
       {{}, 2, {"expected a command (status", "see ddpctl --help"}},
-      {{"halt"}, 2, {"expected a command (status, events, drain, preempt or stop), not \"halt\""}},
+      {{"halt"},
+       2,
+       {"expected a command (status, events, drain, preempt, stop or slurm-script), not \"halt\""}},
       {{"status", "--rdzv-endpoint=host:x"}, 2, {"--rdzv-endpoint", "a port"}},
       {{"status", "--no-such-option"}, 2, {"no-such-option", "see ddpctl --help"}},
   };
