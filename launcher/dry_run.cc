@@ -170,7 +170,7 @@ std::string DryRunText(const LaunchConfig& config, const DryRunFacts& facts) {
   };
   say("job", absl::StrCat(config.run_id, ", role ", config.role, ", ",
                           Counted(config.rules.max_restarts, "restart")));
-  if (!config.from_scheduler.empty()) say("Slurm", absl::StrJoin(config.from_scheduler, ", "));
+  if (!config.from_scheduler.empty()) say(config.scheduler, absl::StrJoin(config.from_scheduler, ", "));
   say("size", Nodes(config));
   say("endpoint", Meeting(config, facts));
   say("store", config.agent_store ? "worker store in the launcher on node 0"

@@ -28,13 +28,13 @@
 #include "launcher/coordinator_log.h"
 #include "launcher/dry_run.h"
 #include "launcher/held_signals.h"
+#include "launcher/host_addresses.h"
 #include "launcher/hosting.h"
 #include "launcher/logs/log_directory.h"
 #include "launcher/observers/observers.h"
 #include "launcher/print_out.h"
 #include "launcher/recording_file.h"
 #include "launcher/report/own_error.h"
-#include "launcher/scheduler/slurm_addresses.h"
 #include "launcher/worker_stores.h"
 #include "launcher/workers/worker_environment.h"
 #include "net/local_host.h"
@@ -72,16 +72,6 @@ asio::io_context& TheLoop() {
 
 void Rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
-}
-
-// Returns the name or address under which the other nodes reach this one: `host`, its name in the scheduler, if it resolves;
-// otherwise what the scheduler knows. Blocks.
-std::string ReachableName(const std::string& host) {
-  if (!AddressesOf(host).empty()) return host;
-  for (const std::string& address : SlurmAddressesOf(host)) {
-    if (IsThisMachine(address)) return address;
-  }
-  return AddressOfThisMachine();
 }
 
 // Member order matters: the agent is declared after the objects that it borrows, so it is destroyed before
@@ -158,7 +148,8 @@ class Launcher {
     const std::string& host = config_.endpoint.host;
     if (config_.hosting == Hosting::kHere && !config_.candidate_ports.empty()) {
       return ComputeInBackground<std::string>(
-          io_, kResolveLimit, [host] { return ReachableName(host); },
+          io_, kResolveLimit,
+          [scheduler = config_.scheduler, host] { return ReachableName(scheduler, host); },
           [this](const std::optional<std::string>& name) {
             host_of_coordinator_ = name.value_or(config_.endpoint.host);
             Begin(true);
@@ -249,6 +240,7 @@ class Launcher {
     if (config_.candidate_ports.empty()) co_return co_await FindCoordinator(at.host, at.port, limits, tell);
 
     limits.more_ports.assign(config_.candidate_ports.begin() + 1, config_.candidate_ports.end());
+    limits.more_hosts = config_.candidate_hosts;
     limits.job = config_.run_id;
     FindLimits by_name = limits;
     by_name.total = std::min(limits.total, kNameLimit);
@@ -256,7 +248,9 @@ class Launcher {
     absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(at.host, at.port, by_name, [](absl::string_view) {});
     if (found.ok() || ended_ || !absl::IsUnavailable(found.status())) co_return found;
-    limits.more_hosts = co_await AddressesFromScheduler();
+    for (std::string& address : co_await AddressesFromScheduler()) {
+      limits.more_hosts.push_back(std::move(address));
+    }
     co_return co_await FindCoordinator(at.host, at.port, limits, tell);
   }
 
@@ -266,7 +260,10 @@ class Launcher {
           // std::function needs a copy.
           const auto done = std::make_shared<decltype(handler)>(std::move(handler));
           ComputeInBackground<std::vector<std::string>>(
-              io_, kResolveLimit, [host = config_.endpoint.host] { return SlurmAddressesOf(host); },
+              io_, kResolveLimit,
+              [scheduler = config_.scheduler, host = config_.endpoint.host] {
+                return AddressesInScheduler(scheduler, host);
+              },
               [done](std::optional<std::vector<std::string>> addresses) {
                 (*done)(std::move(addresses).value_or(std::vector<std::string>()));
               });

@@ -63,10 +63,12 @@ struct LaunchConfig {
   bool counts_gpus = false;  // num_local_workers is the number of GPUs of this machine that workers can use
   // The rules that have their own options; the rules from --nnodes and --rdzv-conf are in other members.
   JobRules rules;
-  // What the scheduler has set, for --dry-run: "--nnodes=4 (SLURM_STEP_NUM_NODES)". Empty without a scheduler.
+  // Name of the scheduler or launcher whose values are used, such as Slurm; empty: none. See ScheduledJob.
+  std::string scheduler;
+  // What it has set, for --dry-run: "--nnodes=4 (SLURM_STEP_NUM_NODES)".
   std::vector<std::string> from_scheduler;
   std::string host_name;  // this node's short name in the scheduler; empty: the name that the machine has
-  // Short names of all hosts of the job, from Slurm; empty: unknown.
+  // Short names of all hosts of the job, from the scheduler; empty: unknown.
   std::vector<std::string> expected_hosts;
 
   // Rendezvous.
@@ -75,6 +77,8 @@ struct LaunchConfig {
   // The ports on which the coordinator may be, if a scheduler started the job; the first one is endpoint.port. The node
   // that hosts it takes the first free one.
   std::vector<int> candidate_ports;
+  // Further addresses of the host of the endpoint, from the scheduler.
+  std::vector<std::string> candidate_hosts;
   Hosting hosting = Hosting::kByAddress;
   bool standalone = false;  // one node only: no join command is printed
   std::string run_id;

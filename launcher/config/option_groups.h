@@ -15,7 +15,7 @@ namespace ddprun {
 // Offers what the scheduler says about the job to options that the user has not given.
 absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchConfig& config);
 
-// Reads the number of nodes, and the hosts that Slurm lists.
+// Reads the number of nodes, and the hosts of the job.
 absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
 // Reads the backend, the endpoint, the host of the coordinator, and the job id.

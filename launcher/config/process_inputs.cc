@@ -34,6 +34,8 @@ ProcessInputs InputsOfThisProcess(std::function<void(absl::string_view)> say) {
     return value;
   };
   real.read_file = ReadConfiguration;
+  char host[256] = "";
+  if (gethostname(host, sizeof host - 1) == 0) real.host_name = host;
   cpu_set_t cpus;
   real.num_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0
                       ? CPU_COUNT(&cpus)

@@ -18,6 +18,7 @@ struct ProcessInputs {
   GetEnv get_env;
   ReadFile read_file;  // may truncate content that is longer than a valid configuration file
   int num_cpus = 1;    // CPUs that this process may use
+  std::string host_name;
   // See CountGpus.
   std::function<absl::StatusOr<int>(const std::optional<std::string>& visible, bool narrowed)> count_gpus;
   std::function<std::string()> make_uuid;  // returns a random UUID, used as the id of a job without --rdzv-id

@@ -2,6 +2,7 @@
 #include "base/status_macros.h"
 #include "launcher/config/option_groups.h"
 #include "launcher/hosts/host_list.h"
+#include "launcher/scheduler/find_scheduled_job.h"
 #include "launcher/scheduler/scheduled_job.h"
 
 namespace ddprun {
@@ -34,26 +35,29 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
   if (!job) {
     if (DescribesMeeting(options) || (options.IsGiven("nnodes") && IsOneNode(options)))
       return absl::OkStatus();
-    ASSIGN_OR_RETURN(job, FindSlurmStep(inputs.get_env));
+    ASSIGN_OR_RETURN(job, FindScheduledJob(inputs.get_env, inputs.read_file,
+                                           {.name = inputs.host_name, .num_cpus = inputs.num_cpus}));
   }
   if (!job) return absl::OkStatus();
   RETURN_IF_ERROR(job->one_per_node);
+  config.scheduler = job->scheduler;
+  config.warnings.insert(config.warnings.end(), job->warnings.begin(), job->warnings.end());
   const auto offer = [&](absl::string_view name, const std::string& value, const std::string& variable) {
     if (options.IsGiven(name)) return;
     options.Offer(name, value, variable);
     config.from_scheduler.push_back(absl::StrCat("--", name, "=", value, " (", variable, ")"));
   };
   for (const OfferedValue& size : job->size) offer(size.option, size.value, size.variable);
-  config.host_name = ShortHostName(job->hosts[job->node]);  // as in expected_hosts
-  if (inputs.from_starter && job->hosts.size() > 1) {
-    for (const std::string& host : job->hosts) config.expected_hosts.push_back(ShortHostName(host));
-  }
+  for (const std::string& host : job->hosts) config.expected_hosts.push_back(ShortHostName(host));
+  if (!job->hosts.empty()) config.host_name = config.expected_hosts[static_cast<size_t>(job->node)];
   if (IsOneNode(options)) return absl::OkStatus();
   offer("rdzv-backend", "c10d", job->hosts_variable);
   if (!options.IsGiven("rdzv-endpoint")) {  // only --hosts allows the option
+    RETURN_IF_ERROR(job->address_known);
     config.candidate_ports = CandidatePorts(job->id);
     config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;
-    offer("rdzv-endpoint", absl::StrCat(InEndpoint(job->hosts[0]), ":", config.candidate_ports[0]),
+    config.candidate_hosts.assign(job->first_host.begin() + 1, job->first_host.end());
+    offer("rdzv-endpoint", absl::StrCat(InEndpoint(job->first_host[0]), ":", config.candidate_ports[0]),
           job->hosts_variable);
   }
   offer("rdzv-id", job->id, job->id_variable);

@@ -31,16 +31,24 @@ absl::Status ReadNodes(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
-// Reads the hosts of the Slurm step, or of the allocation if there is no step. Ignores a list with only one
-// host. Also ignores a list with more hosts than --nnodes allows, because some of its hosts would never join.
+// Reads the hosts of the Slurm step, or of the allocation if there is no step, unless UseScheduler has found the hosts.
+// Ignores a list with only one host. Also ignores a list with more hosts than --nnodes allows, because some of its hosts
+// would never join.
 void ReadExpectedHosts(const ProcessInputs& inputs, LaunchConfig& config) {
+  const auto is_usable = [&](const std::vector<std::string>& hosts) {
+    return hosts.size() > 1 && hosts.size() <= static_cast<size_t>(config.max_nodes);
+  };
+  if (!config.expected_hosts.empty()) {
+    if (!is_usable(config.expected_hosts)) config.expected_hosts.clear();
+    return;
+  }
   for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const std::optional<std::string> text = inputs.get_env(name);
     if (!text || text->empty()) continue;
     absl::StatusOr<std::vector<std::string>> hosts = ExpandHostList(*text);
     if (!hosts.ok()) {
       config.warnings.push_back(absl::StrCat(name, " is ignored: ", std::string(hosts.status().message())));
-    } else if (hosts->size() > 1 && hosts->size() <= static_cast<size_t>(config.max_nodes)) {
+    } else if (is_usable(*hosts)) {
       for (std::string& host : *hosts) host.resize(std::min(host.find('.'), host.size()));
       config.expected_hosts = *std::move(hosts);
     }

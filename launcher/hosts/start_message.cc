@@ -92,6 +92,7 @@ ScheduledJob JobOfHosts(const std::vector<HostSlots>& hosts, int node, const std
   const int slots = hosts[static_cast<size_t>(node)].slots;
   if (slots > 0) job.size.push_back({"nproc-per-node", absl::StrCat(slots), kOption});
   for (const HostSlots& host : hosts) job.hosts.push_back(host.name);
+  job.first_host = {hosts[0].name};
   return job;
 }
 

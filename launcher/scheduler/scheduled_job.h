@@ -1,13 +1,11 @@
-// What the scheduler that started this process says about the job.
+// What the scheduler or launcher that started this process says about the job.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "launcher/cli/options.h"
 
 namespace ddprun {
 
@@ -19,26 +17,30 @@ struct OfferedValue {
 };
 
 struct ScheduledJob {
-  std::string scheduler = {};  // "Slurm"
+  std::string scheduler = {};  // "Slurm"; see the k...Name constants
   std::vector<OfferedValue> size =
       {};  // nnodes, nproc-per-node: each is used unless the user gives that option
-  std::vector<std::string> hosts =
-      {};                           // all hosts of the job, one for each node, in the order of the node ranks
-  int node = 0;                     // index in `hosts` of this node
+  // All hosts of the job, one for each node, in the order of the node ranks; empty: not known.
+  std::vector<std::string> hosts = {};
+  // Names or addresses of the host of node 0, which hosts the coordinator.
+  std::vector<std::string> first_host = {};
+  int node = 0;                     // rank of this node; its index in `hosts`
   std::string id = {};              // differs between all jobs of the cluster: "12.0"
   std::string id_variable = {};     // "SLURM_JOB_ID"
-  std::string hosts_variable = {};  // "SLURM_STEP_NODELIST"
+  std::string hosts_variable = {};  // where `first_host` is from: "SLURM_STEP_NODELIST"
   std::string node_variable = {};   // "SLURM_NODEID"
-  // Not OK: the nodes cannot form one job, because the scheduler has started this process more than once on a node. The
-  // message says what to write instead.
+  // Not OK: the nodes cannot form one job, because this process was started more than once on a node. The message says what
+  // to write instead.
   absl::Status one_per_node = {};
+  // Not OK: `first_host` is not the host of node 0, or is empty. The message says what to write instead.
+  absl::Status address_known = {};
+  std::vector<std::string> warnings = {};  // for users, one sentence each
 };
 
-// Reads the environment of a step of Slurm. Returns nullopt if srun did not start this process: in a batch script, or in a
-// shell for interactive use, ddprun runs on this node only, as torchrun does.
-//   Errors: kInvalidArgument: a variable has no valid value, or they contradict each other; the message has the variable, its
-//           value, and the remedy.
-absl::StatusOr<std::optional<ScheduledJob>> FindSlurmStep(const GetEnv& get_env);
+inline constexpr char kSlurmName[] = "Slurm";
+inline constexpr char kOpenMpiName[] = "Open MPI";
+inline constexpr char kPbsName[] = "PBS";
+inline constexpr char kLsfName[] = "LSF";
 
 // The ports on which the first node of `job` tries to host the coordinator, and on which the others look for it. Equal on all
 // nodes. Different jobs have different ports, with high probability. All are below the ephemeral ports of Linux.

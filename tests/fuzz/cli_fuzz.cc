@@ -65,6 +65,7 @@ absl::StatusOr<Command> Parse(const Input& input) {
                    },
                    .read_file = [&](const std::string&) -> absl::StatusOr<std::string> { return input.file; },
                    .num_cpus = 6,
+                   .host_name = "node1",
                    .count_gpus = [](const auto&, bool) -> absl::StatusOr<int> { return 2; },
                    .make_uuid = [] { return "uuid"; }});
 }

@@ -264,6 +264,10 @@ class Machine:
         enter = ["nsenter", "--target", str(self._pids[host]), "--net", "--uts", "--ipc", "--mount", "--pid"]
         return [*enter, "env", f"--chdir={cwd or os.getcwd()}", *argv]
 
+    def pid_on_controller(self, host):
+        """Returns the pid of the init of a node in the pid namespace of `ctl`."""
+        return int(_read(f"/proc/{self._pids[host]}/status").partition("NSpid:")[2].partition("\n")[0].split()[-2])
+
     def processes(self, host):
         """Returns {pid: name} of the live processes on a host, except its init, with pids of the caller's namespace."""
         init = self._pids[host]

@@ -4,6 +4,8 @@
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -95,6 +97,58 @@ class SlurmTest(unittest.TestCase):
         job = self.slurm.submit(["-N2", f"--output={self.folder}/output", str(script)])
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
         self.assertIn("0/1 node1", (self.folder / "output").read_text())
+
+    @unittest.skipUnless(shutil.which("mpirun", path=cluster.hosts.SYSTEM_PATH), "needs mpirun (package openmpi-bin)")
+    def test_mpirun_takes_precedence_over_the_step_of_its_daemons(self):
+        script = self.folder / "job.sh"
+        mpirun = "mpirun --allow-run-as-root --map-by ppr:1:node --bind-to none"
+        script.write_text(f"#!/bin/bash\n{mpirun} {DDPRUN} --no-python sh -c '{WORKER}'\n")
+        job = self.slurm.submit(["-N3", f"--output={self.folder}/output", str(script)])
+        self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
+        lines = [line.partition(" job=")[0] for line in lines_of((self.folder / "output").read_text())]
+        self.assertEqual([line.split()[0] for line in lines], ["0/3", "1/3", "2/3"])
+
+    def batch_script(self, *argv):
+        """Returns the file and the environment of a batch script of ddpctl slurm-script, which starts `ddprun`."""
+        (self.folder / "bin").mkdir()
+        (self.folder / "bin/ddprun").symlink_to(DDPRUN)
+        text = subprocess.run(["ddpctl", "slurm-script", *argv], executable=DDPRUN, stdout=subprocess.PIPE, text=True,
+                              check=True).stdout  # fmt: skip
+        script = self.folder / "job.sh"
+        script.write_text(text)
+        return str(script), {"PATH": f"{self.folder}/bin:{cluster.hosts.SYSTEM_PATH}"}
+
+    def test_a_script_of_ddpctl_gets_the_nodes_that_are_available(self):
+        worker = f"{WORKER} $(nproc)"
+        script, env = self.batch_script(
+            "--nodes=2-9", "--gpus-per-node=2", f"--output={self.folder}/out-%j", "--time=1:00:00", "--job-name=gpt",
+            "--mem=0", "--partition=main", "--", "--no-python", "sh", "-c", worker,
+        )  # fmt: skip
+        job = self.slurm.submit([script], env=env, cwd=self.folder)
+        self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
+        facts = self.slurm.show("job", job)
+        self.assertEqual(facts["JobName"], "gpt")
+        self.assertEqual(facts["Requeue"], "1")
+        ranks = [line.split(" job=")[0] for line in lines_of((self.folder / f"out-{job}").read_text())]
+        self.assertEqual(ranks, [f"{rank}/8 node{rank // 2 + 1}" for rank in range(8)])
+
+    def test_a_script_of_ddpctl_requeues_after_a_notice(self):
+        # The first start of the job ends by a notice. In the second one, the workers exit at once.
+        worker = (
+            'echo "start ${SLURM_RESTART_COUNT:-0} rank $RANK"; [ "$SLURM_RESTART_COUNT" ] && exit; '
+            'touch "$0/up$RANK"; until [ -e "$DDPRUN_NOTICE_FILE" ]; do sleep 0.1; done'
+        )
+        script, env = self.batch_script(
+            "--nodes=2", "--cpus-per-task=4", f"--output={self.folder}/output",
+            "--", "--no-python", "sh", "-c", worker, str(self.folder),
+        )  # fmt: skip
+        job = self.slurm.submit([script], env=env, cwd=self.folder)
+        wait_until(lambda: all((self.folder / f"up{rank}").exists() for rank in range(2)), "the workers start")
+        self.slurm.run(["scancel", "--signal=USR1", str(job)])
+        wait_until(lambda: self.slurm.show("job", job).get("Restarts") == "1", "the job is queued again")
+        self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
+        said = re.findall(r"start \d rank \d", (self.folder / "output").read_text())
+        self.assertEqual(sorted(said), [f"start {start} rank {rank}" for start in range(2) for rank in range(2)])
 
     def workers(self, node):
         return [pid for pid, name in self.slurm.processes(node).items() if name in ("ddprun", "ddp-warden", "sleep")]

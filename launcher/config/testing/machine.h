@@ -38,6 +38,7 @@ struct Machine {
                  return absl::NotFoundError("No such file or directory");
                },
                .num_cpus = 6,
+               .host_name = "node2",
                .count_gpus = [this](const auto& visible, bool) -> absl::StatusOr<int> {
                  if (!gpus.ok()) return gpus;
                  return static_cast<int>(VisibleGpus(visible, std::vector<std::string>(*gpus)).size());
