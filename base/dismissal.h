@@ -27,7 +27,8 @@ constexpr bool EndsTheJob(Dismissal d) {
 // Returns whether a node dismissed for this reason takes part in no further round, so that its workers, parked ones included,
 // are stopped with the grace period.
 constexpr bool IsFinal(Dismissal d) {
-  return EndsTheJob(d) || d == Dismissal::kDrained || d == Dismissal::kPreempted;
+  return EndsTheJob(d) || d == Dismissal::kDrained || d == Dismissal::kPreempted ||
+         d == Dismissal::kJoinTimeout;
 }
 
 constexpr absl::string_view ToString(Dismissal d) {

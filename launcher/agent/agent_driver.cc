@@ -110,7 +110,7 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kDismiss: {
       const Dismissal reason = DecodeDismissal(message.dismiss().reason());
       world_.OnDismissed();
-      // Parked workers of a node that is drained or pre-empted have the whole grace period, because they take part in no round.
+      // Parked workers of a node that takes part in no further round have the whole grace period.
       if (EndsTheJob(reason) || (IsFinal(reason) && machine_.alive() > 0)) {
         fence_.JobOver(world_.BootNow() + config_.shutdown_timeout + kKillLimit);
       }

@@ -205,8 +205,9 @@ void AgentMachine::On(const WorkerParked& e) {
 }
 
 void AgentMachine::On(const SnapshotWanted& e) {
-  if (e.left && !end_ && !lost_) TakeNotice(*e.left, e.reason);
-  if (!InRound(e.round)) return;
+  if (e.left)
+    TakeNotice(*e.left, e.reason);  // it also bounds the grace period of a node that is cut off or ending
+  if (!InRound(e.round) || (e.left && !e.stop_within)) return;
   wanted_from_ = e.from_step;
   if (!e.stop_within) {
     Say(absl::StrCat("asking the workers of round ", e.round.value(), " for a snapshot: ", e.reason));

@@ -111,7 +111,8 @@ struct WorkerParked {
   Round round;
   std::string why = {};  // why the worker's round ended, for people
 };
-// The coordinator requests a snapshot from the workers of `round`.
+// The coordinator requests a snapshot from the workers of `round`; with `left` and without `stop_within`, it only says how
+// much time is left.
 struct SnapshotWanted {
   Round round;
   std::string reason = {};

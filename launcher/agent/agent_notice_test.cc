@@ -164,6 +164,30 @@ TEST_F(AgentNoticeTest, OfTheCoordinatorBoundsTheGracePeriodToo) {
   EXPECT_EQ(Dismiss(Dismissal::kPreempted), Words{"exit 75"});
 }
 
+// The coordinator's message may arrive after the fence has fired.
+TEST_F(AgentNoticeTest, OfTheCoordinatorHoldsForANodeThatIsCutOff) {
+  Run();
+  Lose();
+  Step(SnapshotWanted{.round = Round(0), .reason = "because", .left = seconds(20)});
+  EXPECT_EQ(Until(), seconds(18));
+  Ended(0, Signaled{SIGTERM});
+  Ended(1, Signaled{SIGTERM});
+  EXPECT_EQ(Gone(), Words{"exit 75"});
+}
+
+TEST_F(AgentNoticeTest, OfTheCoordinatorBoundsTheGracePeriodOfAnAgentThatEnds) {
+  Run();
+  Signal(SIGTERM);
+  EXPECT_EQ(Step(SnapshotWanted{.round = Round(0), .reason = "because", .left = seconds(10)}), Words{});
+  EXPECT_EQ(Until(), seconds(9));
+}
+
+TEST_F(AgentNoticeTest, WithoutATimeToStopTheWorkersAreNotAsked) {
+  Run();
+  EXPECT_EQ(Step(SnapshotWanted{.round = Round(0), .reason = "because", .left = seconds(60)}), Words{});
+  EXPECT_EQ(Until(), seconds(45));
+}
+
 TEST_F(AgentNoticeTest, ANoticeDuringTheEndOfTheAgentChangesOnlyTheGracePeriod) {
   Run();
   Signal(SIGTERM);

@@ -39,6 +39,7 @@ void Membership::Remove(const NodeId& id) {
   to_be_drained_.erase(id);
   noticed_.erase(id);
   excluded_.erase(id);
+  leaving_.erase(id);
   members_.erase(id);
 }
 
@@ -85,7 +86,10 @@ void Membership::SetNotice(const NodeId& id, Notice notice) {
   noticed_.insert(id);
 }
 
-void Membership::SetLeaving(const NodeId& id) { Mutable(id).leaving = true; }
+void Membership::SetLeaving(const NodeId& id) {
+  Mutable(id).leaving = true;
+  leaving_.insert(id);
+}
 
 void Membership::SetExcluded(const std::string& host) {
   for (auto& [id, member] : members_) {
@@ -95,11 +99,12 @@ void Membership::SetExcluded(const std::string& host) {
   }
 }
 
-int Membership::excluded_waiting() const {
-  return static_cast<int>(std::count_if(excluded_.begin(), excluded_.end(), [this](const NodeId& id) {
-    return At(id).phase == Phase::kWaiting;
-  }));
+int Membership::CountWaiting(const std::set<NodeId>& ids) const {
+  return static_cast<int>(std::count_if(
+      ids.begin(), ids.end(), [this](const NodeId& id) { return At(id).phase == Phase::kWaiting; }));
 }
+int Membership::excluded_waiting() const { return CountWaiting(excluded_); }
+int Membership::leaving_waiting() const { return CountWaiting(leaving_); }
 
 void Membership::SetLost(const NodeId& id) {
   Member& member = Mutable(id);

@@ -93,6 +93,8 @@ class Membership {
   int in_round() const { return size() - count(Phase::kWaiting); }
   // Number of excluded members in phase kWaiting.
   int excluded_waiting() const;
+  // Number of members in phase kWaiting that are leaving: their parked workers have not exited.
+  int leaving_waiting() const;
   const std::set<NodeId>& to_be_drained() const { return to_be_drained_; }
   // The members with a notice of pre-emption.
   const std::set<NodeId>& noticed() const { return noticed_; }
@@ -109,6 +111,7 @@ class Membership {
   using Deadlines = std::set<std::pair<TimePoint, NodeId>>;
 
   Member& Mutable(const NodeId& id);
+  int CountWaiting(const std::set<NodeId>& ids) const;
   static std::optional<TimePoint> First(const Deadlines& deadlines);
   static std::vector<NodeId> Until(const Deadlines& deadlines, TimePoint now);
 
@@ -120,6 +123,7 @@ class Membership {
   std::set<NodeId> to_be_drained_;
   std::set<NodeId> noticed_;
   std::set<NodeId> excluded_;
+  std::set<NodeId> leaving_;
   uint64_t next_arrival_ = 0;
 };
 

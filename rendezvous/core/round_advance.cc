@@ -28,6 +28,7 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
   if (const Member* const host = HostWithNotice()) {
     return Close(Dismissal::kPreempted, HostPreempted{{NameOf(*host), host->notice->why}});
   }
+  if (WaitsForLeaver()) return;
   const bool had_pause = s.pause_end.has_value();
   if (had_pause && now_ >= *s.pause_end) s.pause_end.reset();
   if (!Enough()) {
@@ -131,6 +132,7 @@ void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
 
 void RoundMachine::AdvanceDraining(const Draining& s) {
   if (membership_.in_round() > 0) return;
+  if (WaitsForLeaver() && !s.closing) return;
   if (s.closing) {
     const CloseRequested request = *s.closing;
     ShareReport(s.round, ToText(request.reason));
@@ -276,7 +278,7 @@ Waiting RoundMachine::WhatIsWaitedFor(TimePoint now) const {
     return WaitsForSnapshot{std::max(Duration::zero(), running->asked->end - now)};
   }
   if (const auto* draining = std::get_if<Draining>(&state_)) {
-    return WaitsForDrain{membership_.in_round(), draining->round.number};
+    return WaitsForDrain{membership_.in_round() + membership_.leaving_waiting(), draining->round.number};
   }
   return WaitsForNothing{};
 }

@@ -145,7 +145,8 @@ struct StopWorkers {
   EndOfRound reason = {};
   bool no_round_follows = false;  // on this node
 };
-// Request a snapshot from the workers of `round`, then answer with SnapshotTaken. The round may end first.
+// Request a snapshot from the workers of `round`, then answer with SnapshotTaken. The round may end first. With `left` and
+// without `stop_within`, the node takes only note of the time that is left; its workers are not asked.
 struct TakeSnapshot {
   NodeId node;
   Round round = {};

@@ -29,6 +29,43 @@ TEST_F(RoundLeaveTest, OtherNodesWaitForTheWorkersOfALeavingNode) {
   EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n0 addr-a:201"));
 }
 
+// Its workers have parked, so that they need time to exit although it is ready.
+TEST_F(RoundLeaveTest, ANodeThatLeavesWhenItIsReadyIsNotInTheNextRound) {
+  Use({.min_nodes = 1,
+       .max_nodes = 2,
+       .max_restarts = 3,
+       .first_last_call = seconds(0),
+       .last_call = seconds(0),
+       .lease = seconds(500)});
+  Join("a");
+  Join("b");
+  Ready("a", 0, 200);
+  ASSERT_EQ(machine_->round(), Round(1));
+  Failed("a", 1);
+  Ready("b", 1, 202);
+  Leaving("b");
+  EXPECT_THAT(Ready("a", 1, 201), IsEmpty());
+  EXPECT_THAT(WaitAlive(seconds(20), {"a", "b"}), IsEmpty());
+  EXPECT_THAT(Left("b"), ElementsAre("a:report r1", "a:start r2 node0/1 rank0/1 n1 addr-a:201"));
+}
+
+TEST_F(RoundLeaveTest, ANodeThatLeavesWhileNodesGatherIsNotInTheNextRound) {
+  Use({.min_nodes = 1,
+       .max_nodes = 2,
+       .max_restarts = 3,
+       .first_last_call = seconds(10),
+       .lease = seconds(500)});
+  Join("a");
+  Join("b");
+  Failed("a", 0);
+  for (const char* id : {"a", "b"}) Ready(id, 0, 200);
+  ASSERT_EQ(machine_->round(), Round(1));
+  Killed("b");
+  Leaving("a");
+  EXPECT_THAT(Left("a"), IsEmpty());
+  EXPECT_EQ(machine_->round(), Round(1));
+}
+
 TEST_F(RoundLeaveTest, AWaitingNodeLeavesImmediately) {
   Use({.min_nodes = 2, .max_nodes = 2});
   Join("a");

@@ -58,6 +58,7 @@ std::optional<TimePoint> RoundMachine::NextDeadline() const {
 }
 
 std::optional<TimePoint> RoundMachine::DeadlineOf(const Gathering& s) const {
+  if (WaitsForLeaver()) return std::nullopt;
   return Earlier(s.pause_end, Enough() ? s.last_call_end : membership_.next_join_end());
 }
 
@@ -276,17 +277,22 @@ void RoundMachine::On(const NoticeGiven& e) {
   const NodePreempted why{NameOf(*member), e.reason};
   effects_.push_back(note::Notice{why, e.left, e.back_in});
   if (Is<Running>() || Is<Draining>()) {
-    if (InRound(*member) && !active().notice) active().notice = why;
+    const bool all_stop = InRound(*member) || !member->info.leased;  // the host may wait as a spare
+    if (all_stop && !active().notice) active().notice = why;
   }
+  if (member->phase == Phase::kStopping) TellTimeLeft(*member);
   if (const auto* draining = std::get_if<Draining>(&state_);
       draining != nullptr && !draining->closing && !member->info.leased) {
     return On(CloseRequested{Dismissal::kPreempted, HostPreempted{why}});
   }
   if (member->phase == Phase::kWaiting && member->info.leased) return LetGo(e.node);
   if (member->phase == Phase::kStopping) return StopForGood(*member);
-  if (const auto* running = std::get_if<Running>(&state_);
-      running != nullptr && running->asked && running->asked->stops && member->phase == Phase::kRunning) {
+  const auto* running = std::get_if<Running>(&state_);
+  if (running == nullptr || member->phase != Phase::kRunning) return;
+  if (running->asked && running->asked->stops) {
     AskToStop(*member);  // tells it that it goes away itself
+  } else if (running->round.finishing) {
+    TellTimeLeft(*member);
   }
 }
 
@@ -295,6 +301,12 @@ void RoundMachine::AskToStop(const Member& member) {
   TakeSnapshot order{member.info.id, running.round.number, running.asked->why};
   order.stop_within = std::max(running.asked->end - now_, Duration::zero());
   if (member.notice) order.left = std::max(member.notice->end - now_, Duration::zero());
+  effects_.push_back(std::move(order));
+}
+
+void RoundMachine::TellTimeLeft(const Member& member) {
+  TakeSnapshot order{member.info.id, active().number, NodePreempted{NameOf(member), member.notice->why}};
+  order.left = std::max(member.notice->end - now_, Duration::zero());
   effects_.push_back(std::move(order));
 }
 
@@ -393,6 +405,10 @@ void RoundMachine::LetGo(const NodeId& id) {
     const TimePoint back_at = *member.notice->back_at;
     absent_.Lost(member.info.host, PreemptedForNow{std::max(back_at - now_, Duration::zero())}, now_);
     back_at_ = std::max(back_at, back_at_.value_or(back_at));
+    // Nodes that wait already wait for this one, too.
+    for (const auto& [other, m] : membership_.members()) {
+      membership_.SetJoinEnd(other, std::max(m.join_end, *back_at_ + policy_.join_timeout));
+    }
   } else {
     absent_.TakenOut(member.info.host);
   }

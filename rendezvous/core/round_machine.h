@@ -196,8 +196,13 @@ class RoundMachine {
   // Number of nodes that the next round needs: the larger of min_nodes and the quorum.
   int MinNodes() const;
   bool Enough() const { return membership_.count(Phase::kWaiting) >= MinNodes(); }
+  // Whether a round could be sealed, but a waiting node leaves, whose parked workers have not exited. It is not in the next
+  // round, which waits until it has left.
+  bool WaitsForLeaver() const { return Enough() && membership_.leaving_waiting() > 0; }
   // Asks the workers of a node to stop after a snapshot.
   void AskToStop(const Member& member);
+  // Tells a node with a notice how much time is left, because it may not have the notice itself.
+  void TellTimeLeft(const Member& member);
   // The node that hosts the coordinator, if it has a notice of pre-emption; otherwise null.
   const Member* HostWithNotice() const;
   // Returns when a node that begins to wait now has waited for too long.

@@ -108,7 +108,7 @@ TEST_F(RoundNoticeTest, AFailureAfterTheNoticeEndsTheRoundAndCostsNothing) {
 TEST_F(RoundNoticeTest, ANoticeAfterTheFailureStillCountsIfTheRoundIsNotOver) {
   const Failure failure{.exit = Signaled{SIGUSR1, false}, .cause = "rank 2 was killed by SIGUSR1"};
   Failed("c", 0, failure);
-  EXPECT_THAT(GiveNotice("c"), ElementsAre("c:stop r0 for good"));
+  EXPECT_THAT(GiveNotice("c"), ElementsAre("c:snapshot r0 and leave", "c:stop r0 for good"));
   EXPECT_THAT(Ready("c", 0, 203, {failure}), ElementsAre("c:dismiss pre-empted"));
   Ready("a", 0, 201);
   EXPECT_THAT(Ready("b", 0, 202), Contains("b:start r1 node1/2 rank1/2 n0 addr-a:201"));
@@ -159,6 +159,23 @@ TEST_F(RoundNoticeTest, ANodeThatReturnsIsWaitedForLonger) {
   EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:dismiss join timeout"));
 }
 
+// An operator's notice would otherwise not bound the grace period of the node.
+TEST_F(RoundNoticeTest, ANodeWhoseWorkersAreNotAskedIsToldHowMuchTimeIsLeft) {
+  Succeeded("a", 0);  // no collective completes any more
+  EXPECT_THAT(GiveNotice("c"), ElementsAre("c:snapshot r0 and leave"));
+  EXPECT_THAT(Wait(seconds(40)), ElementsAre("a:stop r0", "b:stop r0", "c:stop r0 for good"));
+  EXPECT_THAT(GiveNotice("b"), ElementsAre("b:snapshot r0 and leave", "b:stop r0 for good"));
+}
+
+TEST_F(RoundNoticeTest, NodesThatWaitAlreadyWaitForANodeThatReturns) {
+  Use({.min_nodes = 3, .max_nodes = 3, .join_timeout = seconds(100), .lease = seconds(500)});
+  Join("a");
+  Join("b");
+  EXPECT_THAT(GiveNotice("b", seconds(60), seconds(300)), ElementsAre("b:dismiss pre-empted"));
+  EXPECT_THAT(Wait(seconds(399)), IsEmpty());
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("a:dismiss join timeout"));
+}
+
 TEST_F(RoundNoticeTest, ANodeThatWaitsIsLetGoAtOnce) {
   Join("d");
   EXPECT_THAT(GiveNotice("d"), ElementsAre("d:dismiss pre-empted"));
@@ -177,11 +194,21 @@ TEST_F(RoundNoticeTest, ANoticeForTheHostOfTheCoordinatorEndsTheJobAfterTheSnaps
   EXPECT_THAT(Join("c"), ElementsAre("c:dismiss pre-empted"));
 }
 
+TEST_F(RoundNoticeTest, WorkersThatStopForTheHostOfTheCoordinatorHaveNotFinishedIfItIsASpare) {
+  Use({.min_nodes = 1, .max_nodes = 1, .max_restarts = 0, .lease = seconds(500)});
+  Join("b");
+  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .leased = false}});
+  EXPECT_THAT(GiveNotice("a"), ElementsAre("b:snapshot r0 and stop"));
+  EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:stop r0 for good"));
+  EXPECT_THAT(Ready("b", 0, 202), ElementsAre("a:dismiss pre-empted", "b:dismiss pre-empted"));
+}
+
 TEST_F(RoundNoticeTest, ANoticeForTheHostOfTheCoordinatorEndsADrainWithTheJob) {
   UseHost();
   DrainNode("b");
   ASSERT_EQ(state(), State::kDraining);
-  EXPECT_THAT(GiveNotice("a"), ElementsAre("a:stop r0 for good", "b:stop r0 for good"));
+  EXPECT_THAT(GiveNotice("a"),
+              ElementsAre("a:snapshot r0 and leave", "a:stop r0 for good", "b:stop r0 for good"));
   Ready("b", 0, 202);
   EXPECT_THAT(Ready("a", 0, 201), Contains("a:dismiss pre-empted"));
 }
