@@ -36,6 +36,7 @@ class Planner {
       const bool with_its_host = settings_.hosted && random_.Chance(0.5);
       End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
     }
+    DrawNotices();
     std::stable_sort(script_.faults.begin(), script_.faults.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
     return std::move(script_);
@@ -225,6 +226,50 @@ class Planner {
         break;
       default:
         Add(at, kind, {AnyHost()}, length);
+    }
+  }
+
+  // Notices of pre-emption, in some seeds. They have random numbers of their own, so that other seeds do not change with them.
+  void DrawNotices() {
+    Random random(settings_.seed, "notices");
+    const auto millis = [&random](int64_t lo, int64_t hi) { return milliseconds(random.Between(lo, hi)); };
+    if (!random.Chance(0.4)) return;
+    if (random.Chance(0.5)) {
+      settings_.on_notice = random.Chance(0.5) ? Settings::kExit : Settings::kPark;
+    } else {
+      settings_.on_notice = static_cast<int>(random.Between(Settings::kExit, Settings::kEndBySignal));
+    }
+    const std::vector<Fault> others = script_.faults;
+    const int notices = static_cast<int>(random.Between(1, 4));
+    for (int i = 0; i < notices; ++i) {
+      Duration at = millis(1000, ToMillis(settings_.calm) - 1);
+      // Some notices follow another fault, so that they come while a round is recovering, draining or gathered.
+      if (random.Chance(0.5))
+        at = others[random.Between(0, static_cast<int64_t>(others.size()) - 1)].at + millis(0, 3000);
+      const bool all = random.Chance(0.15);
+      const int one = static_cast<int>(random.Between(0, settings_.num_hosts - 1));
+      std::vector<int> hosts;
+      for (int host = 0; host < settings_.num_hosts; ++host) {
+        if (!all && host != one) continue;
+        // The job ends with the coordinator's host, so its notices are rare.
+        if (host > 0 || !settings_.hosted || random.Chance(0.3)) hosts.push_back(host);
+      }
+      if (hosts.empty()) continue;
+      const Duration left = random.Chance(0.5) ? millis(1000, 10000) : millis(5000, 90000);
+      const bool returns = random.Chance(0.3);
+      int back_in = 0;
+      if (returns) back_in = static_cast<int>(ToMillis(left) + random.Between(1, 40000));
+      if (!returns && random.Chance(0.2)) back_in = -1;
+      Add(at, FaultKind::kNotice, hosts, left, back_in);
+      if (random.Chance(0.3)) {
+        Add(at + millis(0, ToMillis(left)), FaultKind::kNotice, hosts,
+            random.Chance(0.5) ? millis(1000, 10000) : millis(1000, 60000), random.Chance(0.2) ? -1 : 0);
+      }
+      if (!returns && !random.Chance(0.6)) continue;
+      for (const int host : hosts) {
+        Add(at + (returns ? Duration(milliseconds(back_in)) : left + millis(0, 20000)), FaultKind::kStart,
+            {host});
+      }
     }
   }
 

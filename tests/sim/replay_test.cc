@@ -30,7 +30,7 @@ absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
 // agent's process.
 TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
   int64_t steps = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
     const absl::StatusOr<ReplayResult> result = ReplayOf(Recorded(seed));
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->whole) << seed;

@@ -40,6 +40,7 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"disk-full", FaultKind::kDiskFull},
     {"disk-slow", FaultKind::kDiskSlow},
     {"drain", FaultKind::kDrain},
+    {"notice", FaultKind::kNotice},
     {"stop-job", FaultKind::kStopJob},
 };
 
@@ -58,6 +59,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
     {"snapshot_every", &Settings::snapshot_every},
     {"survives", &Settings::survives},
     {"park_ms", &Settings::park},
+    {"on_notice", &Settings::on_notice},
     {"loss_permille", &Settings::loss_permille},
     {"twice_permille", &Settings::twice_permille},
     {"max_delay_ms", &Settings::max_delay},
@@ -168,6 +170,8 @@ absl::Status Check(const Script& script) {
   if (s.num_hosts < 1 || s.num_hosts > 1000)
     return Bad(absl::StrCat("hosts is ", s.num_hosts, ", expected 1 to 1000"));
   RETURN_IF_ERROR(CheckRules(s.rules));
+  if (s.on_notice < Settings::kExit || s.on_notice > Settings::kEndBySignal)
+    return Bad(absl::StrCat("on_notice is ", s.on_notice, ", expected 0 to 3"));
   for (const Fault& fault : script.faults) {
     if (fault.at >= s.calm) return Bad(absl::StrCat(ToString(fault), ": the time is not before calm"));
     for (const auto* hosts : {&fault.hosts, &fault.to}) {
@@ -178,6 +182,9 @@ absl::Status Check(const Script& script) {
     }
     if (fault.kind == FaultKind::kFailAt && (fault.n < 0 || fault.n > 2)) {
       return Bad(absl::StrCat(ToString(fault), ": n is not 0, 1 or 2"));
+    }
+    if (fault.kind == FaultKind::kNotice && fault.length < kShortestNotice) {
+      return Bad(absl::StrCat(ToString(fault), ": a notice of less than ", ToMillis(kShortestNotice), " ms"));
     }
   }
   return absl::OkStatus();
@@ -208,6 +215,7 @@ bool MaySilence(FaultKind kind) {
     case FaultKind::kDiskFull:
     case FaultKind::kDiskSlow:
     case FaultKind::kDrain:
+    case FaultKind::kNotice:
     case FaultKind::kStopJob:
       return false;
     default:

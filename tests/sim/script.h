@@ -47,6 +47,11 @@ struct Settings {
   int snapshot_every = 10;
   int survives = 0;                  // whether workers ask to survive their rounds
   Duration park = milliseconds(20);  // upper bound on the time that a worker takes to park when it is asked
+  // What workers do when they are asked to stop because of a notice of pre-emption. Workers that do steps agree on the last
+  // one, and the first worker writes a snapshot of it.
+  enum OnNotice { kExit = 0, kPark = 1, kIgnore = 2, kEndBySignal = 3 };
+  int on_notice =
+      kExit;  // kPark: as kExit, but workers that survive park; kEndBySignal: at once, without a snapshot
   // Quality of the network when no fault is in effect.
   int loss_permille = 0;                 // packets lost per 1000
   int twice_permille = 0;                // packets duplicated per 1000
@@ -69,7 +74,7 @@ enum class FaultKind {
   kHangWorkers,  // for `length`, workers of the host do not park
   kEndParked,    // ends one worker of the host that has parked
   kFailAt,  // ends one worker of the host when it has prepared (n=0), committed (n=1) or recovered (n=2) a step
-  kDeafWorkers,     // for `length`, workers of the host ignore SIGTERM
+  kDeafWorkers,     // for `length`, workers of the host ignore SIGTERM and notices of pre-emption
   kNoExec,          // for `length`, workers cannot be started on the host
   kCut,             // for `length`, loses all packets between `hosts` and `to`
   kCutOut,          // like kCut, but only packets from `hosts` to `to`
@@ -82,7 +87,9 @@ enum class FaultKind {
   kDiskFull,        // for `length`, writes of snapshots fail
   kDiskSlow,        // for `length`, a snapshot takes n ms longer
   kDrain,           // an operator drains the host's node
-  kStopJob,         // an operator stops the job
+  kNotice,   // the host is pre-empted after `length`: a signal tells the agent; n != 0: an operator tells the
+             // coordinator; n > 0: and says that the node returns after n ms
+  kStopJob,  // an operator stops the job
 };
 
 struct Fault {
@@ -102,6 +109,9 @@ struct Script {
 
   bool operator==(const Script&) const = default;
 };
+
+// A shorter notice leaves no time to kill the workers.
+inline constexpr Duration kShortestNotice = seconds(1);
 
 absl::string_view ToString(FaultKind kind);
 // Whether the fault acts on links between `hosts` and `to`.

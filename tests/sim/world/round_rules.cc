@@ -20,7 +20,10 @@ bool Has(const Set& set, const NodeId& id) {
 }  // namespace
 
 RoundRules::RoundRules(Trace* trace, JobRules policy, NodeFacts facts)
-    : trace_(trace), policy_(std::move(policy)), facts_(std::move(facts)) {}
+    : trace_(trace),
+      policy_(std::move(policy)),
+      facts_(std::move(facts)),
+      notices_(policy_.join_timeout, [this](const std::string& rule) { Broken(rule); }) {}
 
 void RoundRules::Broken(const std::string& rule) { trace_->Broken(sim_now_, rule); }
 
@@ -33,6 +36,8 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   CheckEnd(event, effects);
   Sealed sealed;
   CheckEffects(effects, sealed);
+  notices_.CheckEffects(effects, machine);
+  notices_.Forget(machine.membership());
   const bool round_is_over = state_ == State::kDraining && machine.state() != State::kDraining;
   CheckBlame(round_is_over);
   CheckCharge(!sealed.empty());
@@ -49,10 +54,12 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   state_ = machine.state();
   round_ = machine.round();
   members_.clear();
+  lost_nodes_.clear();
   in_round_.clear();
   working_.clear();
   for (const auto& [id, member] : machine.membership().members()) {
     members_.insert(id);
+    if (member.phase == Phase::kLost) lost_nodes_.insert(id);
     if (member.phase != Phase::kWaiting) in_round_.insert(id);
     if (member.phase == Phase::kRunning || member.phase == Phase::kStopping) working_.insert(id);
   }
@@ -82,7 +89,8 @@ void RoundRules::Note(const RoundEvent& event) {
   } else if (const auto* e = std::get_if<WorkersFailed>(&event)) {
     if (!speaks(e->node, e->round)) return;
     if (e->failure.step) step(*e->failure.step);
-    if (state_ != State::kRunning && !counts(e->failure)) return;
+    const bool stopped = e->failure.parked && notices_.round_has_notice();
+    if ((state_ != State::kRunning || stopped) && !counts(e->failure)) return;
     consequences_only_ = consequences_only_ && e->failure.origin == FailureOrigin::kFollowsAnother;
     early_ = early_ || (!e->failure.step && e->failure.uptime && *e->failure.uptime < policy_.min_uptime);
     if (state_ == State::kRunning) failed_ = true;
@@ -101,13 +109,24 @@ void RoundRules::Note(const RoundEvent& event) {
       early_ = early_ || (!failure.step && failure.uptime && *failure.uptime < policy_.min_uptime);
     }
   } else if (const auto* e = std::get_if<WorkersSucceeded>(&event)) {
-    if (speaks(e->node, e->round)) succeeded_ = true;
+    if (!speaks(e->node, e->round)) return;
+    succeeded_ = true;
+    notices_.Succeeded(e->finished);
   } else if (const auto* e = std::get_if<SnapshotTaken>(&event)) {
     if (!speaks(e->node, e->round)) return;
     step(e->step);
     if (asked_at_) snapshot_ = true;
+    notices_.SnapshotTaken(now_);
   } else if (const auto* e = std::get_if<DrainRequested>(&event)) {
     if (Has(members_, e->node)) to_be_drained_.insert(e->node);
+  } else if (const auto* e = std::get_if<NoticeGiven>(&event)) {
+    const bool active = state_ == State::kRunning || state_ == State::kDraining;
+    notices_.Given(*e,
+                   {.member = Has(members_, e->node) && !Has(lost_nodes_, e->node),
+                    .in_round = active && Has(in_round_, e->node),
+                    .has_workers = Has(working_, e->node),
+                    .round_active = active},
+                   now_);
   } else if (const auto* e = std::get_if<CloseRequested>(&event)) {
     if (!close_requested_) close_requested_ = e->outcome;
   }
@@ -122,6 +141,7 @@ void RoundRules::Note(const RoundEvent& event) {
   if (const auto* e = std::get_if<NodeJoined>(&event)) {
     host_of_[e->info.id] = e->info.host;
     if (!e->info.leased) unleased_.insert(e->info.id);
+    notices_.Joined(e->info);
   }
   if (const auto* e = std::get_if<NodeLeaving>(&event)) leaves(e->node);
   if (const auto* e = std::get_if<NodeLeft>(&event)) {
@@ -136,9 +156,10 @@ void RoundRules::Note(const RoundEvent& event) {
 // for a snapshot.
 void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) {
   const bool asked = std::any_of(effects.begin(), effects.end(), [](const RoundEffect& e) {
-    return std::holds_alternative<TakeSnapshot>(e);
+    const auto* order = std::get_if<TakeSnapshot>(&e);
+    return order != nullptr && (!order->left || order->stop_within);
   });
-  if (asked) {
+  if (asked && !notices_.asked_to_stop()) {
     asked_at_ = waits_since_ = now_;
     snapshot_ = false;
     ++snapshots_waited_for_;
@@ -146,7 +167,8 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   std::set<NodeId> dismissed;
   for (const RoundEffect& effect : effects) {
     const auto* e = std::get_if<Dismiss>(&effect);
-    if (e != nullptr && e->reason == Dismissal::kDrained) dismissed.insert(e->node);
+    if (e != nullptr && (e->reason == Dismissal::kDrained || e->reason == Dismissal::kPreempted))
+      dismissed.insert(e->node);
   }
   for (const NodeId& id : working_) {
     const bool gone = machine_->membership().Find(id) == nullptr && machine_->state() != State::kClosed;
@@ -155,7 +177,8 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   if (state_ != State::kRunning) return;
   const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
   if (!over) {
-    if (machine_->state() != State::kRunning || !MustEnd()) {
+    if (machine_->state() == State::kRunning) notices_.CheckRunning(*machine_, now_);
+    if (machine_->state() != State::kRunning || !MustEnd() || notices_.round_has_notice()) {
       waits_since_.reset();
     } else if (waits_since_ && now_ >= *waits_since_ + policy_.snapshot_timeout) {
       Broken("a round waits for a snapshot longer than the snapshot timeout");
@@ -164,6 +187,12 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
   }
   if (failed_ || lost_ || close_requested_ || std::holds_alternative<WorkersFailed>(event)) return;
   ++interrupts_;
+  if (notices_.round_has_notice()) {
+    const auto* e = std::get_if<WorkersSucceeded>(&event);
+    const bool all_stopped = std::all_of(working_.begin(), working_.end(),
+                                         [e](const NodeId& id) { return e != nullptr && id == e->node; });
+    return notices_.CheckEnded(all_stopped, now_);
+  }
   const bool for_drain = std::any_of(to_be_drained_.begin(), to_be_drained_.end(),
                                      [this](const NodeId& id) { return Has(in_round_, id); });
   if (!for_drain && policy_.scale_up == ScaleUp::kNever) {
@@ -194,7 +223,8 @@ void RoundRules::CheckEffects(const RoundEffects& effects, Sealed& sealed) {
       CheckDismissal(*e);
     } else if (const auto* note = std::get_if<ddprun::Note>(&effect)) {
       if (const auto* e = std::get_if<note::HostExcluded>(note)) CheckNewlyExcluded(*e);
-      if (const auto* e = std::get_if<NodeMissed>(note)) ++may_be_cause_[host_of_[e->node.id]];
+      if (const auto* e = std::get_if<NodeMissed>(note); e != nullptr && !notices_.IsNoticed(e->node.id))
+        ++may_be_cause_[host_of_[e->node.id]];
     }
     const bool harmless = std::holds_alternative<Dismiss>(effect) || std::holds_alternative<Refuse>(effect);
     if (state_ == State::kClosed && !harmless) Broken("a closed job had an effect other than an answer");
@@ -208,7 +238,7 @@ void RoundRules::CheckNewlyExcluded(const note::HostExcluded& e) {
 }
 
 void RoundRules::CheckBlame(bool round_is_over) {
-  if (round_is_over && failed_ && !close_requested_) {
+  if (round_is_over && failed_ && !close_requested_ && !notices_.round_has_notice()) {
     for (const auto& [host, own] : failed_hosts_) {
       if (!own) continue;
       ++may_be_cause_[host];
@@ -240,6 +270,8 @@ void RoundRules::CheckReport(const TellReport& e) {
 }
 
 void RoundRules::CheckDismissal(const Dismiss& e) {
+  const bool failed = failed_ && !notices_.round_has_notice();
+  notices_.CheckDismissal(e, now_);
   switch (e.reason) {
     case Dismissal::kSucceeded:
       if (state_ == State::kRunning && Has(in_round_, e.node) && !succeeded_) {
@@ -248,8 +280,8 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       break;
     case Dismissal::kFailed:
       if (state_ == State::kClosed) break;
-      if (!failed_ && lossy_rounds_ < LossStreak::kMax) Broken("a job failed without a failure");
-      if (failed_ && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
+      if (!failed && lossy_rounds_ < LossStreak::kMax) Broken("a job failed without a failure");
+      if (failed && restarts_ < policy_.max_restarts && !early_ && !CrashLoop()) {
         Broken(absl::StrCat("a job failed after ", restarts_, " of ", policy_.max_restarts, " restarts"));
       }
       if (Has(owed_, e.node)) Broken(absl::StrCat(e.node.value(), " was dismissed before the report"));
@@ -273,24 +305,23 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (facts_.has_slept())
         Broken(absl::StrCat(e.node.value(), " was evicted because the coordinator was stopped"));
       break;
-    case Dismissal::kPreempted:
-      Broken("a node was dismissed as pre-empted, but the simulation gives no notice");
-      break;
     case Dismissal::kStopped:
     case Dismissal::kCoordinatorEnded:
       if (close_requested_ != e.reason) Broken("a job was ended without a request");
       break;
     case Dismissal::kRejected:
+    case Dismissal::kPreempted:
       break;
   }
   const bool closing = e.reason == Dismissal::kSucceeded || e.reason == Dismissal::kFailed ||
                        e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
-  if (Has(to_be_drained_, e.node) && !closing && e.reason != Dismissal::kDrained &&
+  const bool preempted = e.reason == Dismissal::kPreempted;
+  if (Has(to_be_drained_, e.node) && !closing && !preempted && e.reason != Dismissal::kDrained &&
       e.reason != Dismissal::kEvicted && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node.value(), " was to be drained but was dismissed for another reason"));
   }
-  if (e.reason == Dismissal::kDrained) electorate_.erase(e.node);
-  if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kEvicted) members_.erase(e.node);
+  if (e.reason == Dismissal::kDrained || preempted) electorate_.erase(e.node);
+  if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kEvicted || preempted) members_.erase(e.node);
 }
 
 bool RoundRules::MustEnd() const {
@@ -324,10 +355,11 @@ bool RoundRules::CrashLoop() const {
 void RoundRules::CheckCharge(bool sealed) {
   const int charged = machine_->restarts() - restarts_;
   const bool decided = state_ == State::kDraining && machine_->state() != State::kDraining;
-  const bool free = !failed_ || (lost_ && consequences_only_);
+  const bool free = !failed_ || (lost_ && consequences_only_) || notices_.round_has_notice();
   if (charged != 0) {
     if (charged != 1 || !decided) Broken("a restart was charged twice, or before its round was over");
     if (!failed_) Broken("a restart was charged without a failure");
+    if (notices_.round_has_notice()) Broken("a failure in a round with a notice was charged");
     if (CrashLoop()) Broken("a job continues in a crash loop");
     if (machine_->restarts() > policy_.max_restarts) Broken("a job used more restarts than allowed");
     vain_ = further_ ? 1 : vain_ + 1;
@@ -358,6 +390,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
     by_rank[a.group_rank.value()] = {id, a};
     if (Has(to_be_drained_, id))
       Broken(absl::StrCat(id.value(), " got a round although it is to be drained"));
+    notices_.CheckSealed(id);
   }
   if (host_leaves_) Broken("a round is sealed although the coordinator is about to exit");
   for (const auto& [id, seat] : seats_) {
@@ -388,6 +421,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
   consequences_only_ = true;
   asked_at_.reset();
   waits_since_.reset();
+  notices_.Sealed();
   owed_.clear();
   told_.clear();
   failed_hosts_.clear();

@@ -10,6 +10,7 @@
 #include "base/dismissal.h"
 #include "rendezvous/core/round_events.h"
 #include "rendezvous/core/round_machine.h"
+#include "tests/sim/world/notice_rules.h"
 #include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
@@ -39,6 +40,7 @@ struct NodeFacts {
 //   job ends.
 // - After a round that failed or lost a node, each of its remaining nodes gets the report before it gets a
 //   new round, waits, or is dismissed because the job failed.
+// - The rules of notices of pre-emption; see NoticeRules.
 // - A closed job stays closed, has no members, and only answers nodes.
 class RoundRules {
  public:
@@ -54,6 +56,7 @@ class RoundRules {
   int64_t reports() const { return reports_; }
   int64_t drained() const { return drained_; }
   int64_t interrupts() const { return interrupts_; }
+  const NoticeRules& notices() const { return notices_; }
   int64_t snapshots_waited_for() const { return snapshots_waited_for_; }
 
  private:
@@ -99,9 +102,10 @@ class RoundRules {
   RoundMachine::State state_ = RoundMachine::State::kGathering;
   std::optional<Round> round_;
   int restarts_ = 0;
-  std::set<NodeId> members_;   // all members, including nodes that wait
-  std::set<NodeId> in_round_;  // nodes whose workers run, have succeeded or are being stopped
-  std::set<NodeId> working_;   // subset of in_round_ whose workers have not succeeded
+  std::set<NodeId> members_;     // all members, including nodes that wait
+  std::set<NodeId> lost_nodes_;  // subset of members_ that is in phase kLost
+  std::set<NodeId> in_round_;    // nodes whose workers run, have succeeded or are being stopped
+  std::set<NodeId> working_;     // subset of in_round_ whose workers have not succeeded
   // State of the round that is running or draining.
   bool failed_ = false;  // a failure ended the round
   bool lost_ = false;    // the round has lost a node
@@ -117,6 +121,7 @@ class RoundRules {
   std::map<NodeId, int> told_;                // number of failures that each node reported
   std::map<std::string, bool> failed_hosts_;  // true: a failure on the host did not follow from another
   // State of the job.
+  NoticeRules notices_;
   std::map<NodeId, Seat> seats_;  // the seat of each node in its last round
   std::set<NodeId> electorate_;   // nodes of the last round, except those that left or were drained
   std::map<NodeId, std::string> host_of_;

@@ -1,5 +1,6 @@
 #include "tests/sim/world/sim_agent.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,9 @@ namespace {
 
 // Upper bound on the time that an agent takes to flush output and write its error file before it exits.
 constexpr Duration kLastOutput = milliseconds(50);
+// Time that an agent has to kill its workers and exit when it continues after the end of a notice, and that its warden has
+// if the agent was killed.
+constexpr Duration kWakeUp = milliseconds(100);
 
 std::string TokenOf(const std::string& node) { return absl::StrCat("token of ", node); }
 
@@ -26,6 +30,7 @@ LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> exp
   config.expected_hosts = std::move(expected_hosts);
   config.rdzv.lease = s.rules.lease;
   config.rdzv.join_timeout = s.rules.join_timeout;
+  config.preempt_signals = {{.signo = SIGUSR1, .left = seconds(60)}};
   return config;
 }
 
@@ -109,7 +114,7 @@ void SimAgent::Find(Duration limit, bool once,
                      .local = place_.local,
                      .in_agent = [this](std::function<void()> what) { InAgent(std::move(what)); },
                      .observe = [this](const proto::CoordinatorMessage& m) { Check(m); },
-                     .observe_sent = [this](const proto::AgentMessage& m) { Detail(m); }});
+                     .observe_sent = [this](const proto::AgentMessage& m) { Sent(m); }});
   found_->Find(limit, once, [this, done = std::move(done)](const absl::Status& status) {
     if (!status.ok()) return done(status);
     done(std::move(found_));
@@ -117,13 +122,16 @@ void SimAgent::Find(Duration limit, bool once,
 }
 
 NodeIdentity SimAgent::NewIdentity() {
+  if (!id_.empty() && notice_end_) Broken(absl::StrCat(id_, " joins again although it is to go away"));
   id_ = place_.new_node_id();
   killed_parked_ = false;  // the workers of a node that is cut off do not survive
   Trace(absl::StrCat(place_.host->name(), " joins as ", id_));
   return {id_, TokenOf(id_)};
 }
 
-void SimAgent::Detail(const proto::AgentMessage& message) {
+void SimAgent::Sent(const proto::AgentMessage& message) {
+  told_of_notice_ = told_of_notice_ || message.has_preempted();
+  if (message.has_leave()) decided_ = true;
   if (!trace_->has_details()) return;
   const std::string text = MessageText(message);
   if (!text.empty()) Detail(absl::StrCat(id_, " -> coordinator: ", text));
@@ -133,6 +141,10 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   // A Start may cross the end of this node's part of the job.
   if (m.has_start() && !decided_ && warden_.unparked() > 0) {
     Broken(absl::StrCat(id_, " got Start before its previous round was over"));
+  }
+  if (m.has_take_snapshot() && m.take_snapshot().has_left_ms()) {
+    told_of_notice_ = true;
+    NoteNotice(milliseconds(m.take_snapshot().left_ms()));
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
@@ -179,9 +191,38 @@ void SimAgent::Signal(int signo) {
   });
 }
 
+void SimAgent::GiveNotice(Duration left) {
+  // The signal may reach the workers before the agent.
+  const Duration later = random_.Between(Duration(0), milliseconds(60));
+  if (random_.Chance(0.5)) warden_.Stop(/*by_signal=*/true);
+  place_.host->After(later, [this, left] {
+    InAgent([this, left] {
+      NoteNotice(left);
+      driver_.Step(NoticeReceived{left, "received SIGUSR1"});
+    });
+  });
+}
+
+void SimAgent::NoteNotice(Duration left) {
+  const TimePoint end = place_.host->now() + left;
+  if (notice_end_ && *notice_end_ <= end) return;
+  notice_end_ = end;
+  place_.host->At(end, [this] { CheckNotice(); });
+}
+
+void SimAgent::CheckNotice() {
+  if ((ended() && warden_.alive() == 0) || frozen_) return;
+  if (place_.host->sim_now() < std::max(woken_at_, place_.host->resumed_at()) + kWakeUp) {
+    return place_.host->After(kWakeUp, [this] { CheckNotice(); });
+  }
+  Broken(absl::StrCat(id_, warden_.alive() > 0 ? " has workers" : " has not exited",
+                      " at the end of its notice"));
+}
+
 void SimAgent::Kill() {
   if (ended()) return;
   killed_ = true;
+  woken_at_ = place_.host->sim_now();
   warden_.LoseAgent([this] { ReportGone(); });
   if (found_ != nullptr) found_->Close();
   if (driver_.link() != nullptr) driver_.link()->Close();
@@ -237,6 +278,10 @@ void SimAgent::Vanish() {
 
 void SimAgent::Thaw() {
   frozen_ = false;
+  woken_at_ = place_.host->sim_now();
+  if (notice_end_ && place_.host->now() >= *notice_end_) {
+    place_.host->After(kWakeUp, [this] { CheckNotice(); });
+  }
   while (!held_.empty() && !frozen_) {
     const std::function<void()> what = std::move(held_.front());
     held_.pop_front();
@@ -246,6 +291,8 @@ void SimAgent::Thaw() {
 
 void SimAgent::StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) {
   if (warden_.unparked() > 0) Broken(absl::StrCat(id_, " starts workers while others run"));
+  if (notice_end_ && !told_of_notice_)
+    Broken(absl::StrCat(id_, " starts workers after a notice of which it has not told the coordinator"));
   Trace(absl::StrCat(id_, " starts round ", assignment.round.value(), " as group rank ",
                      assignment.group_rank.value()));
   const bool next = assignment.round.value() == assignment_.round.value() + 1;
@@ -294,7 +341,8 @@ void SimAgent::FenceWorkers(std::optional<BootTime> deadline) {
   warden_.Fence(deadline ? std::optional(TimePoint(deadline->time_since_epoch())) : std::nullopt);
 }
 
-void SimAgent::AskForSnapshot(Round, const std::optional<WorkerStop>&) {
+void SimAgent::AskForSnapshot(Round, const std::optional<WorkerStop>& stop) {
+  if (stop) return warden_.Stop(/*by_signal=*/false);
   if (warden_.workers() != nullptr) warden_.workers()->WantSnapshot();
 }
 

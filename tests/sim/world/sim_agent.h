@@ -26,6 +26,11 @@ namespace ddprun::sim {
 // none are alive when the agent exits, that only workers of the round before take part in a round without a start, that a
 // worker which has parked is killed only if the node leaves its place in the job, and that a dismissed agent exits for the
 // reason in the Dismiss.
+//
+// After a notice of pre-emption, checks that the agent starts workers only if it has told the coordinator, that it does not
+// join again, and that at the end of the notice the agent has exited and no worker runs. The notice begins when the agent
+// gets it: a stopped agent and a suspended host get it when they continue. An agent or a host that continues after the end,
+// or just before, has kWakeUp for this.
 class SimAgent final : private AgentWorld {
  public:
   struct Place {
@@ -49,6 +54,8 @@ class SimAgent final : private AgentWorld {
 
   void Start();
   void Signal(int signo);
+  // A signal of --preempt-signal, of which `left` is the time.
+  void GiveNotice(Duration left);
   // SIGKILL. The kernel closes the agent's connections; the warden kills the workers.
   void Kill();
   // SIGSTOP and SIGCONT. Workers and warden keep running.
@@ -95,7 +102,10 @@ class SimAgent final : private AgentWorld {
   void FillIn(proto::Heartbeat& heartbeat) const override;
   std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
-  bool SayFinished(Round) const override { return true; }  // simulated workers exit with 0 only then
+  bool SayFinished(Round) const override {
+    const Settings& s = *place_.job->settings;
+    return s.plain == 0 && step_ >= s.total_steps;
+  }
   Failure FailureOf(LocalRank local_rank) const override;
   std::vector<Failure> Failures() const override;
   void ReportFailures() override {}
@@ -109,12 +119,16 @@ class SimAgent final : private AgentWorld {
             std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done);
   // Checks a message from the coordinator.
   void Check(const proto::CoordinatorMessage& message);
+  // Observes a message to the coordinator.
+  void Sent(const proto::AgentMessage& message);
+  // The agent gets to know that the node goes away after `left`.
+  void NoteNotice(Duration left);
+  void CheckNotice();
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
   void OnParked(Round round, LocalRank rank, const std::string& why);
   // Reports to the coordinator, as the warden of the killed agent, that the workers are dead.
   void ReportGone();
   void Trace(const std::string& text) { trace_->Line(place_.job->clock->now(), text); }
-  void Detail(const proto::AgentMessage& message);
   void Detail(const std::string& text) { trace_->Detail(place_.job->clock->now(), text); }
   void Broken(const std::string& rule) const { trace_->Broken(place_.job->clock->now(), rule); }
 
@@ -129,10 +143,13 @@ class SimAgent final : private AgentWorld {
   bool frozen_ = false;
   bool killed_ = false;
   std::deque<std::function<void()>> held_;  // calls deferred while frozen
+  TimePoint woken_at_;                      // when the agent was continued or killed; of the simulated clock
   std::optional<EndReason> end_;
   bool decided_ = false;                // the reason for the agent's exit is known
   std::optional<Dismissal> dismissed_;  // set if that reason is a Dismiss
   int signals_ = 0;
+  std::optional<TimePoint> notice_end_;  // of the host's clock
+  bool told_of_notice_ = false;          // the agent has told the coordinator, or was told by it
   std::optional<TimePoint> job_over_until_;
 
   Assignment assignment_;

@@ -212,6 +212,21 @@ bool SimCoordinator::DrainHost(const std::string& host) {
   return false;
 }
 
+bool SimCoordinator::PreemptHost(const std::string& host, Duration left, std::optional<Duration> back_in) {
+  if (!alive_ || frozen() || machine() == nullptr) return false;
+  for (const auto& [id, member] : machine()->membership().members()) {
+    if (member.info.host != host) continue;
+    return coordinator_
+        ->Preempt({.run_id = kRunId,
+                   .node = id.value(),
+                   .reason = "requested by an operator",
+                   .left = left,
+                   .back_in = back_in})
+        .ok();
+  }
+  return false;
+}
+
 void SimCoordinator::StopJob() {
   if (!alive_ || frozen()) return;
   (void)coordinator_->Stop(kRunId, "an operator stops the job");
@@ -248,6 +263,8 @@ void SimCoordinator::Count(SimResult& result) const {
   result.reports += rules_->reports();
   result.drained += rules_->drained();
   result.interrupts += rules_->interrupts();
+  result.notices += rules_->notices().given();
+  result.preempted += rules_->notices().preempted();
   result.snapshots_waited_for += rules_->snapshots_waited_for();
   result.succeeded += closed() && machine()->outcome() == Dismissal::kSucceeded;
 }

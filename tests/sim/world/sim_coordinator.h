@@ -46,6 +46,8 @@ class SimCoordinator {
 
   // Drains the node on `host`, as an operator requests. Returns false if the request has no effect.
   bool DrainHost(const std::string& host);
+  // Gives the node on `host` notice, as an operator requests. Returns false if the request has no effect.
+  bool PreemptHost(const std::string& host, Duration left, std::optional<Duration> back_in);
   void StopJob();
   // Called when the launcher is about to exit. Closes the job, and ends this process a few seconds after the
   // job is closed. `at_once`: dismisses all nodes without waiting for their workers to stop.

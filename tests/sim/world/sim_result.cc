@@ -19,6 +19,9 @@ void SimResult::Add(const SimResult& other) {
   rejoins += other.rejoins;
   reports += other.reports;
   drained += other.drained;
+  notices += other.notices;
+  stops += other.stops;
+  preempted += other.preempted;
   interrupts += other.interrupts;
   snapshots_waited_for += other.snapshots_waited_for;
   succeeded += other.succeeded;
@@ -35,10 +38,12 @@ std::string ToString(const SimResult& r) {
                       " rounds, ", r.restarts, " restarts, ", r.interrupts, " rounds interrupted (",
                       r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports sent, ",
                       r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences expired\n",
-                      r.steps, " steps, ", r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ",
-                      r.taken_over, " writers refused, ", r.succeeded, " jobs succeeded\n", r.survival.parked,
-                      " workers parked, ", r.survival.survived, " went on with their state, ",
-                      r.survival.recovered, " committed a step of the round before\nfaults: ", faults);
+                      r.notices, " notices, ", r.stops, " rounds stopped by their workers, ", r.preempted,
+                      " nodes pre-empted\n", r.steps, " steps, ", r.snapshots, " snapshots, ",
+                      r.torn_snapshots, " torn, ", r.taken_over, " writers refused, ", r.succeeded,
+                      " jobs succeeded\n", r.survival.parked, " workers parked, ", r.survival.survived,
+                      " went on with their state, ", r.survival.recovered,
+                      " committed a step of the round before\nfaults: ", faults);
 }
 
 }  // namespace ddprun::sim

@@ -26,6 +26,9 @@ struct SimResult {
   int64_t rejoins = 0;
   int64_t reports = 0;
   int64_t drained = 0;
+  int64_t notices = 0;    // notices that the coordinator has accepted
+  int64_t stops = 0;      // times that all workers of a round have agreed to stop
+  int64_t preempted = 0;  // nodes dismissed as pre-empted
   int64_t interrupts = 0;
   int64_t snapshots_waited_for = 0;
   int64_t succeeded = 0;  // succeeded jobs

@@ -72,6 +72,10 @@ class StateRules {
       broken_(absl::StrCat("round ", round.value(), " continues from step ", step, ", but step ", furthest_,
                            " was committed before, and a worker has survived"));
     }
+    if (step < stopped_) {
+      broken_(absl::StrCat("round ", round.value(), " continues from step ", step,
+                           ", but the workers have stopped after step ", stopped_));
+    }
     round_ = round;
     step_ = furthest_ = step;
     value_ = value;
@@ -91,12 +95,20 @@ class StateRules {
   void Committed(int64_t start, const SimProcess& process) {
     if (start == start_) furthest_ = std::max(furthest_, process.step);
   }
+  // All workers of the round stop after `step`, of which there is a snapshot.
+  void Stopped(int64_t start, int64_t step) {
+    if (start != start_) return;
+    if (furthest_ > step)
+      broken_(absl::StrCat("workers stop after step ", step, ", but step ", furthest_, " was committed"));
+    stopped_ = std::max(stopped_, step);
+  }
 
  private:
   const Broken broken_;
   std::map<int64_t, uint64_t> snapshots_;
   int64_t furthest_ =
-      -1;  // the highest step that a worker has committed since workers last loaded a snapshot
+      -1;                 // the highest step that a worker has committed since workers last loaded a snapshot
+  int64_t stopped_ = -1;  // the highest step after which workers have stopped
   // The last start, and from what.
   int64_t start_ = 0;
   Round round_;

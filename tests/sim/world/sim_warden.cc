@@ -71,6 +71,11 @@ void SimWarden::SignalAll(int signo, const std::set<LocalRank>& spare) {
   if (workers_ != nullptr && !habits_->deaf) workers_->Signal(signo, spare);
 }
 
+void SimWarden::Stop(bool by_signal) {
+  if (workers_ == nullptr || habits_->deaf) return;
+  by_signal ? workers_->NoticeSignal() : workers_->Stop();
+}
+
 void SimWarden::Tell(const std::set<LocalRank>& who, Round round, bool round_over, bool no_round_follows) {
   After(Duration(0), [this, who, round, round_over, no_round_follows] {
     if (workers_ != nullptr && workers_->round() == round) workers_->Tell(who, round_over, no_round_follows);

@@ -35,6 +35,8 @@ class SimWarden {
   void Spawn(const Assignment& assignment, int nproc, const std::set<LocalRank>& keep);
   void SignalAll(int signo, const std::set<LocalRank>& spare);
   void KillAll(const std::set<LocalRank>& spare);
+  // Asks the workers to stop because of a notice of pre-emption. If `by_signal`, as a signal to all processes of the node does.
+  void Stop(bool by_signal);
   void Tell(const std::set<LocalRank>& who, Round round, bool round_over, bool no_round_follows);
   // Arms the fence with a deadline on the host's clock; nullopt disarms it.
   void Fence(std::optional<TimePoint> deadline);

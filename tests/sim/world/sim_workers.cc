@@ -111,6 +111,10 @@ void SimWorkers::OnMessage(const std::string& message) {
     Commit(step_ + 1);
     return broken_ ? void() : Succeed();
   }
+  if (message == "stop") {
+    Commit(step_ + 1);
+    return broken_ ? void() : Stopped();
+  }
   const std::vector<std::string> words = absl::StrSplit(message, ' ');  // "from", step, value, start, actions
   uint64_t value = 0;
   int64_t start = 0;
@@ -124,8 +128,11 @@ void SimWorkers::OnMessage(const std::string& message) {
 void SimWorkers::OnPeer(uint64_t connection, const std::string& message) {
   ++said_;
   Peer& peer = peers_[connection];
-  if (!absl::SimpleAtoi(message, &peer.done)) {
-    const std::vector<std::string> words = absl::StrSplit(message, ' ');
+  const std::vector<std::string> words = absl::StrSplit(message, ' ');
+  if (words[0] != "has") {
+    DDPRUN_CHECK(absl::SimpleAtoi(words[0], &peer.done), message);
+    peer.notice = words.size() > 1;
+  } else {
     for (size_t i = 1; i + 4 < words.size(); i += 5) {
       int64_t previous = -1;
       SimProcess p;
@@ -159,7 +166,8 @@ void SimWorkers::MaybeAdvance() {
   Commit(step);
   if (broken_) return;
   const bool last = step >= job_->settings->total_steps;
-  if (last || snapshot_wanted_ || step % job_->settings->snapshot_every == 0) {
+  stopping_ = !last && MustStop();
+  if (last || stopping_ || snapshot_wanted_ || step % job_->settings->snapshot_every == 0) {
     step_ = step;
     step_done_ = false;
     return Write();
@@ -265,7 +273,7 @@ void SimWorkers::FailAt(HostHabits::Point point) {
 }
 
 void SimWorkers::Write() {
-  const bool wanted = std::exchange(snapshot_wanted_, false);
+  const bool wanted = std::exchange(snapshot_wanted_, false) || stopping_;
   job_->disk->Write(writer_, round(), step_, [this, wanted, step = step_](SimDisk::Outcome outcome) {
     ++said_;
     if (outcome == SimDisk::Outcome::kPublished && !processes_.empty()) {
@@ -282,6 +290,7 @@ void SimWorkers::Write() {
     if (outcome == SimDisk::Outcome::kFull && step >= job_->settings->total_steps) {
       return Break("the last snapshot cannot be written", false);
     }
+    if (stopping_ && outcome == SimDisk::Outcome::kPublished) return Stopped();
     Go(step);
   });
 }
@@ -304,7 +313,7 @@ void SimWorkers::Done() {
   if (broken_) return;
   step_done_ = true;
   if (is_master()) return MaybeAdvance();
-  job_->tcp->Send(*to_master_, absl::StrCat(step_ + 1));
+  job_->tcp->Send(*to_master_, absl::StrCat(step_ + 1, notice_ ? " notice" : ""));
 }
 
 void SimWorkers::Tell(const std::string& message) {

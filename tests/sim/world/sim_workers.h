@@ -38,11 +38,12 @@ struct SimJob {
   int64_t steps_done = 0;
   SurvivalCounts survival = {};
   int64_t fences_fallen = 0;
+  int64_t stops = 0;  // see SimResult
 };
 
 // Faults that apply to all workers of a host.
 struct HostHabits {
-  bool deaf = false;     // workers ignore SIGTERM
+  bool deaf = false;     // workers ignore SIGTERM and notices of pre-emption
   bool no_exec = false;  // workers cannot be started
   bool hang = false;     // workers do not park
   // At this point of a step, one worker of the host is killed.
@@ -54,6 +55,9 @@ struct HostHabits {
 // the node with group rank 0, the master, and gets a message when all nodes have done that step. If a
 // connection breaks or is silent for too long, all workers of the node fail, as they would in an all-reduce. When a
 // node has connected, it sends what its workers have, and the master decides from which step all continue (DecideStep).
+//
+// After a notice of pre-emption, a node adds to its reports that it has the notice. If any node has it, the master writes a
+// snapshot of the step, and tells all nodes to stop.
 //
 // A worker that may survive parks instead of failing, and if the agent asks it to.
 //   Order: `ended` is called once for each worker, unless Vanish is called first. Kill and Fail call it
@@ -93,6 +97,10 @@ class SimWorkers {
   void Fail(ExitInfo exit);
   // Called when the agent requests a snapshot.
   void WantSnapshot() { snapshot_wanted_ = true; }
+  // Called when the agent asks the workers to stop because of a notice of pre-emption. See Settings::OnNotice.
+  void Stop();
+  // As a signal of a notice that is sent to all processes of a node: ends them if Settings::kEndBySignal.
+  void NoticeSignal();
   // Ends all workers without a callback, because the host has lost power or the warden was killed.
   void Vanish();
   void Suspend();
@@ -105,7 +113,8 @@ class SimWorkers {
  private:
   struct Peer {
     SimSocket socket;
-    int64_t done = -1;  // the newest step that the node has reported; -1: none yet
+    int64_t done = -1;    // the newest step that the node has reported; -1: none yet
+    bool notice = false;  // the node has a notice
     std::vector<SimProcess> processes =
         {};  // what its workers had when they connected; empty: not connected yet
   };
@@ -133,6 +142,10 @@ class SimWorkers {
   void Write();
   void Tell(const std::string& message);
   void Succeed();
+  // Whether a node of the round has a notice, as the master knows.
+  bool MustStop() const;
+  // The workers of all nodes stop after the step that the master has written.
+  void Stopped();
   // Called when the collective has failed. Each running worker exits with code 1 within 100 ms.
   void Break(const std::string& why, bool consequence);
   void Watch();  // breaks the group if no message arrives within the collective's timeout
@@ -155,6 +168,8 @@ class SimWorkers {
   bool broken_ = false;  // the group does no more steps: it has failed, got a signal, or has exited
   bool over_ = false;    // all steps are done
   bool snapshot_wanted_ = false;
+  bool notice_ = false;    // the workers of this node have a notice
+  bool stopping_ = false;  // the master writes the last snapshot before all stop
 
   int64_t start_no_ = 0;    // see StateRules::Start
   int64_t step_ = -1;       // steps done by all nodes; -1: not all nodes have connected

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/plan.h"
+#include "tests/sim/world/disturbances.h"
 #include "tests/sim/world/host_state.h"
 #include "tests/sim/world/sim_agent.h"
 #include "tests/sim/world/sim_coordinator.h"
@@ -267,6 +268,16 @@ class World {
         return false;
       case FaultKind::kReset:
         return agent != nullptr && agent->ResetLink();
+      case FaultKind::kNotice:
+        if (fault.n == 0) {
+          if (agent == nullptr) return false;
+          agent->GiveNotice(fault.length);
+          return true;
+        }
+        return coordinator_alive() &&
+               coordinator()->PreemptHost(
+                   host.host->name(), fault.length,
+                   fault.n > 0 ? std::optional<Duration>(milliseconds(fault.n)) : std::nullopt);
       case FaultKind::kDrain:
         return coordinator_alive() && coordinator()->DrainHost(host.host->name());
       default:
@@ -317,32 +328,13 @@ class World {
   }
 
   bool Disturb(const Fault& fault) {
-    std::vector<HostId> hosts, to;
-    for (const int host : fault.hosts) hosts.push_back(hosts_[host]->host->id());
-    for (const int host : fault.to) to.push_back(hosts_[host]->host->id());
-    if (fault.to.empty()) {
-      for (size_t i = 0; i < hosts_.size(); ++i) {
-        if (std::find(fault.hosts.begin(), fault.hosts.end(), i) == fault.hosts.end())
-          to.push_back(hosts_[i]->host->id());
-      }
-    }
-    if (to.empty()) return false;  // There is no other host.
-    Disturbance there{.from = hosts, .to = to};
-    if (fault.kind == FaultKind::kSlow) {
-      there.max_delay = milliseconds(fault.n);
-    } else if (fault.kind == FaultKind::kLossy) {
-      there.loss = fault.n / 100.0;
-    } else {
-      there.loss = 1;
-    }
-    Disturbance back = there;
-    std::swap(back.from, back.to);
-    for (const auto& [disturbance, wanted] : {std::pair(there, fault.kind != FaultKind::kCutIn),
-                                              std::pair(back, fault.kind != FaultKind::kCutOut)}) {
-      if (!wanted) continue;
+    std::vector<HostId> ids;
+    for (const auto& host : hosts_) ids.push_back(host->host->id());
+    const std::vector<Disturbance> disturbances = DisturbancesOf(fault, ids);
+    for (const Disturbance& disturbance : disturbances) {
       Later(fault, [this, id = network_.Disturb(disturbance)] { network_.Heal(id); });
     }
-    return true;
+    return !disturbances.empty();
   }
 
   void Calm() {
@@ -437,6 +429,7 @@ class World {
     result_.trace_hash = trace_.hash();
     result_.steps = job_.steps_done;
     result_.survival = job_.survival;
+    result_.stops = job_.stops;
     for (const SimDisk::Snapshot& snapshot : disk_.snapshots()) result_.snapshots += snapshot.whole;
     result_.torn_snapshots = disk_.num_torn();
     result_.taken_over = disk_.num_taken_over();
