@@ -5,6 +5,7 @@ usage: ddprun --nproc-per-node=2 ddp.py [STEPS [ACCUMULATE]]
 """
 
 import contextlib
+import gc
 import math
 import sys
 
@@ -85,6 +86,10 @@ def main():
         torch.distributed.all_reduce(total)
         if rank == 0:
             print(f"step {step} loss {total.item() / size:.9f}", flush=True)
+    # A thread of Gloo may still hold the last tensors, and needs the interpreter to release them. When nothing else refers to
+    # the process group, its end waits for that thread; otherwise the thread aborts the process if Python ends first.
+    del model, sgd
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 
