@@ -26,7 +26,7 @@ case $host in
   noisy) echo 'Welcome!'; echo 'a warning' >&2; printf 'no line end ' ;;
   nodir) rmdir "$PWD" ;;
   silent) echo up; exec sleep 1000000 ;;
-  stubborn) echo up; echo 'ddprun-agent-started 1'; trap '' INT TERM; exec sleep 1000000 ;;
+  stubborn) trap '' INT TERM; echo up; echo 'ddprun-agent-started 1'; exec sleep 1000000 ;;
   lost) echo 'ddprun-agent-started 1'; echo 'Connection to lost closed by remote host.' >&2; exit 255 ;;
   code) echo 'ddprun-agent-started 1'; exit 44 ;;
   endless) exec python3 -c "$ENDLESS" ;;
