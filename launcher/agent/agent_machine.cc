@@ -205,8 +205,8 @@ void AgentMachine::On(const WorkerParked& e) {
 }
 
 void AgentMachine::On(const SnapshotWanted& e) {
-  if (e.left)
-    TakeNotice(*e.left, e.reason);  // it also bounds the grace period of a node that is cut off or ending
+  // It also bounds the grace period of a node that is cut off or ending.
+  if (e.left) TakeNotice(*e.left, e.reason);
   if (!InRound(e.round) || (e.left && !e.stop_within)) return;
   wanted_from_ = e.from_step;
   if (!e.stop_within) {

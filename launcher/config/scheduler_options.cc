@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/config/endpoint.h"
 #include "launcher/config/option_groups.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/scheduler/find_scheduled_job.h"
@@ -16,11 +17,6 @@ bool DescribesMeeting(const Options& options) {
     if (options.IsGiven(name)) return true;
   }
   return false;
-}
-
-// The form of a host before a port.
-std::string InEndpoint(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : absl::StrCat("[", host, "]");
 }
 
 bool IsOneNode(const Options& options) {
@@ -57,7 +53,7 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
     config.candidate_ports = CandidatePorts(job->id);
     config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;
     config.candidate_hosts.assign(job->first_host.begin() + 1, job->first_host.end());
-    offer("rdzv-endpoint", absl::StrCat(InEndpoint(job->first_host[0]), ":", config.candidate_ports[0]),
+    offer("rdzv-endpoint", ToString(Endpoint{job->first_host[0], config.candidate_ports[0]}),
           job->hosts_variable);
   }
   offer("rdzv-id", job->id, job->id_variable);
