@@ -100,13 +100,14 @@ class NormalizerTest(unittest.TestCase):
         self.assertEqual(self.normal.text("(pid: 17) at 2026-11-21_08:14:52, port 12345"), "(pid: <pid>) at <time>, port <port>")
         self.assertEqual(self.normal.text("  host      : localhost"), "  host      : <host>")
 
-    def test_the_width_of_a_report_does_not_depend_on_the_digits_of_a_pid(self):
+    def test_the_width_of_a_report_does_not_depend_on_its_pids(self):
         def report(pid, width):
-            line = f"traceback : received by PID {pid}"
-            return "\n".join(["=" * width, "train.py FAILED", "-" * width, line, "=" * width])
+            text = f"{'=' * width}\ntrain.py FAILED\n{'-' * width}\n  traceback : received by PID {pid}\n{'=' * width}\n"
+            return self.normal.reports(console.take_apart(text).report)
 
-        self.assertEqual(self.normal.text(report(9999, 32)), self.normal.text(report(10000, 33)))
-        self.assertNotEqual(self.normal.text(report(9999, 32)), self.normal.text(report(10000, 32)))
+        self.assertEqual(report(999, 33), report(1000, 34))
+        self.assertEqual(len(report(999, 33)), 5)
+        self.assertNotEqual(report(999, 33), report(1000, 33))
 
     def test_other_values_are_kept(self):
         for text in ("exitcode  : 3", "attempt_1/0/stdout.log", "rank 1: out", "connect to localhost", "/opt/localhost/x"):

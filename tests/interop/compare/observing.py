@@ -17,13 +17,16 @@ RUN_FOLDER = re.compile(r"([\w.<>-]+)_[\w-]{8}(?=/attempt_|$)")
 TEMPORARY = re.compile(r"torchelastic_\w{6,8}(?=/|$)|(?<=watchdog_timer_)[\w<>-]+|(?<=pytorch-errorfile-)\w+")
 RANK = re.compile(r"rank (\d+)")
 LAST_PORT = 65535
+MAX_WIDTH = 60  # of a ruler
 
 
-def _without_width_of_pid(report):
-    """Shortens the rulers of a report, which are as long as its longest line, by the digits of a pid in that line."""
-    longest = max(RULER.sub("", report[0]).split("\n"), key=len)
-    pid = re.search(r"PID (\d+)$", longest)
-    return RULER.sub(lambda ruler: ruler[0][len(pid[1]):], report[0]) if pid else report[0]
+def _with_common_rulers(report):
+    """Gives the rulers of a report MAX_WIDTH characters if they are as long as the report's longest line.
+
+    That line can contain the name of the host or a pid, whose lengths differ.
+    """
+    width = min(MAX_WIDTH, max(map(len, RULER.sub("", report[0]).split("\n"))))
+    return RULER.sub(lambda ruler: ruler[0][0] * MAX_WIDTH if len(ruler[0]) == width else ruler[0], report[0])
 
 
 class Normalizer:
@@ -40,7 +43,6 @@ class Normalizer:
         self.port = str(port)
 
     def text(self, text):
-        text = REPORT.sub(_without_width_of_pid, text)
         text = text.replace(self.folder, "<dir>")
         text = UUID.sub("<uuid>", text)
         text = TEMPORARY.sub("<random>", text)
@@ -49,6 +51,10 @@ class Normalizer:
         text = PID.sub(r"\1<pid>", text)
         text = self.host_line.sub(r"\1<host>", text)
         return self.host.sub("<host>", text).replace(self.port, "<port>")
+
+    def reports(self, lines):
+        """Returns the normalized lines of failure reports."""
+        return [self.text(line) for line in REPORT.sub(_with_common_rulers, "\n".join(lines)).splitlines()]
 
     def variable(self, name, value):
         if name == "MASTER_PORT" and value != self.port and value.isdigit() and 0 < int(value) <= LAST_PORT:
@@ -144,7 +150,7 @@ def observe(ran, port):
         facts[f"{where}exit code"] = exit_code
         facts[f"{where}standard output"] = normal.lines(ran.stdouts[node].splitlines())
         facts[f"{where}standard error of workers"] = normal.lines(errors.workers)
-        facts[f"{where}report"] = [normal.text(line) for line in errors.report]
+        facts[f"{where}report"] = normal.reports(errors.report)
         facts[f"{where}usage"] = errors.has_usage
         facts[f"{where}events"] = normal.events(errors.events)
         facts[f"{where}error"] = [normal.text(line) for line in errors.errors]
