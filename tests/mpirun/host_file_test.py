@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "slurm"))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
 import junit  # noqa: E402
 import machine  # noqa: E402
 

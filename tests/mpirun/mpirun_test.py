@@ -12,7 +12,8 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "slurm"))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
+import checks  # noqa: E402
 import junit  # noqa: E402
 import machine  # noqa: E402
 
@@ -33,19 +34,6 @@ def why_not():
     if reason := machine.why_not():
         return reason
     return "" if shutil.which("mpirun", path=machine.SYSTEM_PATH) else "needs mpirun (package openmpi-bin)"
-
-
-def lines_of(text):
-    """The sorted lines that workers have printed, without ddprun's prefixes."""
-    return sorted(line.split("]:")[-1].strip() for line in text.splitlines() if "job=" in line)
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {SECONDS} s: {what}")
-        time.sleep(0.02)
 
 
 WHY_NOT = why_not()
@@ -98,7 +86,7 @@ class MpirunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         job = re.search(r"job=(\d+\.\d+)", done.stdout)[1]
         hosts = ["ctl", "node1", "node2", "node3"]
-        self.assertEqual(lines_of(done.stdout), [f"{rank}/8 {hosts[rank // 2]} job={job}" for rank in range(8)])
+        self.assertEqual(checks.lines_of_workers(done.stdout), [f"{rank}/8 {hosts[rank // 2]} job={job}" for rank in range(8)])
         self.assertNotIn("--bind-to", done.stderr)
 
     def test_dry_run_names_the_variables(self):
@@ -125,7 +113,7 @@ class MpirunTest(unittest.TestCase):
         endpoint = ["--nnodes=2", "--rdzv-endpoint=node1"]
         done = self.one_per_node("node1,node2", *endpoint, "--no-python", "sh", "-c", WORKER)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(lines_of(done.stdout)), 2, done.stdout)
+        self.assertEqual(len(checks.lines_of_workers(done.stdout)), 2, done.stdout)
 
     def test_mpiruns_on_the_same_nodes_do_not_collide(self):
         argv = ["--host", "ctl,node1,node2", "--map-by", "ppr:1:node", "--bind-to", "none"]
@@ -135,7 +123,7 @@ class MpirunTest(unittest.TestCase):
             with client:
                 out, err = client.communicate(timeout=SECONDS)
             self.assertEqual(client.returncode, 0, err)
-            lines = lines_of(out)
+            lines = checks.lines_of_workers(out)
             self.assertEqual([line.split()[0] for line in lines], ["0/3", "1/3", "2/3"])
             jobs |= {line.split("job=")[1] for line in lines}
         self.assertEqual(len(jobs), 3)
@@ -155,10 +143,10 @@ class MpirunTest(unittest.TestCase):
         worker = "setsid sleep 1000000 & exec sleep 1000000"
         hosts = ["--host", "ctl,node1,node2", "--map-by", "ppr:1:node", "--bind-to", "none"]
         client = self.start(*hosts, DDPRUN, "--no-python", "sh", "-c", worker)
-        wait_until(lambda: self.processes().count("sleep") == 4, "the workers start")
+        checks.wait_until(lambda: self.processes().count("sleep") == 4, "the workers start")
         client.terminate()
         client.communicate(timeout=SECONDS)
-        wait_until(lambda: not self.processes(), "all processes end")
+        checks.wait_until(lambda: not self.processes(), "all processes end")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Slurm cluster for tests: munged, slurmctld and one slurmd per node, on hosts made of namespaces (machine.py).
+"""A Slurm cluster for tests: munged, slurmctld and one slurmd per node, on hosts made of namespaces (tests/hosts).
 
     with Cluster(nodes=4) as slurm:
         job = slurm.submit(["--nodes=2", "job.sh"])
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
 import machine as hosts  # noqa: E402
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo")

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import unittest.mock
 
 HERE = pathlib.Path(__file__).absolute().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "hosts")]
+import checks  # noqa: E402
 import cluster  # noqa: E402
 import junit  # noqa: E402
 import machine  # noqa: E402
@@ -44,14 +44,6 @@ def traces(directory):
         if int(pid) != os.getpid() and str(directory).encode() in environment + words:
             found.add(f"process {pid} {words!r}")
     return found
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {SECONDS} s: {what}")
-        time.sleep(0.02)
 
 
 def fields(text):
@@ -129,14 +121,14 @@ class ClusterTest(unittest.TestCase):
     def test_scancel_ends_a_job(self):
         job = self.submit("--nodes=2", body="srun sleep 1000")
         self.slurm.wait_job(job, SECONDS, {"RUNNING"})
-        wait_until(lambda: "sleep" in self.slurm.processes(2).values(), "the step on node2")
+        checks.wait_until(lambda: "sleep" in self.slurm.processes(2).values(), "the step on node2")
         self.slurm.run(["scancel", str(job)])
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "CANCELLED")
         self.assertNotIn("sleep", self.slurm.processes(2).values())
 
     def test_a_signal_reaches_the_client_itself(self):
         client = self.slurm.start(["srun", "-N1", "sleep", "1000"])
-        wait_until(lambda: "sleep" in self.slurm.processes(1).values(), "the step")
+        checks.wait_until(lambda: "sleep" in self.slurm.processes(1).values(), "the step")
         client.send_signal(signal.SIGTERM)
         _, errors = client.communicate(timeout=SECONDS)
         self.assertIn("forcing job termination", errors)
@@ -144,14 +136,14 @@ class ClusterTest(unittest.TestCase):
 
     def test_a_node_without_slurmd_is_down_and_comes_back(self):
         job = self.submit("--nodes=2", "--no-requeue", body="srun sleep 1000")
-        wait_until(lambda: "sleep" in self.slurm.processes(2).values(), "the step on node2")
+        checks.wait_until(lambda: "sleep" in self.slurm.processes(2).values(), "the step on node2")
         self.slurm.kill_slurmd(2)
         self.assertIn("sleep", self.slurm.processes(2).values(), "Slurm does not end tasks with slurmd")
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "NODE_FAIL")
         self.assertTrue(self.slurm.show("node", "node2")["State"].startswith("DOWN"))
         self.slurm.start_slurmd(2)
         self.slurm.wait_idle(SECONDS)
-        wait_until(lambda: "sleep" not in self.slurm.processes(2).values(), "the end of the orphans on node2")
+        checks.wait_until(lambda: "sleep" not in self.slurm.processes(2).values(), "the end of the orphans on node2")
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -165,7 +157,7 @@ class LifeTest(unittest.TestCase):
 
     def check_nothing_is_left(self):
         # Other tests may create links and mounts at the same time, so only those that exist later, too, are counted.
-        wait_until(lambda: not traces(self.directory) - self.before, f"nothing left of {self.directory}")
+        checks.wait_until(lambda: not traces(self.directory) - self.before, f"nothing left of {self.directory}")
         self.assertEqual(machine.inits(self.directory), {})
         self.assertFalse(self.directory.exists())
 
@@ -176,9 +168,9 @@ class LifeTest(unittest.TestCase):
         with cluster.Cluster(2, self.directory) as slurm:
             step = "srun bash -c 'trap \"\" TERM; setsid sleep 1000 & sleep 1000'"
             job = slurm.submit(["--nodes=2", "--output=/dev/null", "--wrap", step])
-            wait_until(lambda: list(slurm.processes(2).values()).count("sleep") == 2, f"the tasks of job {job}")
+            checks.wait_until(lambda: list(slurm.processes(2).values()).count("sleep") == 2, f"the tasks of job {job}")
             client = slurm.start(["srun", "-N1", "sleep", "1000"])
-            wait_until(lambda: list(slurm.processes(1).values()).count("sleep") == 3, "the step of srun")
+            checks.wait_until(lambda: list(slurm.processes(1).values()).count("sleep") == 3, "the step of srun")
             self.assertNotEqual(machine.inits(self.directory), {})
             self.assertTrue(any("process" in trace for trace in traces(self.directory) - self.before))
         self.assertEqual(client.wait(SECONDS), -signal.SIGKILL)
@@ -214,7 +206,7 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(owner.stdout.readline(), "up\n")
         owner.kill()
         owner.communicate()
-        wait_until(lambda: not machine.inits(self.directory), "the end of the hosts")
+        checks.wait_until(lambda: not machine.inits(self.directory), "the end of the hosts")
         cluster.end(self.directory)
         self.check_nothing_is_left()
 

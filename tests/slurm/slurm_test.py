@@ -12,7 +12,9 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parent))
+HERE = pathlib.Path(__file__).absolute().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "hosts")]
+import checks  # noqa: E402
 import cluster  # noqa: E402
 import junit  # noqa: E402
 
@@ -20,19 +22,6 @@ DDPRUN = os.path.abspath("launcher/ddprun")
 WHY_NOT = cluster.why_not()
 SECONDS = 120
 WORKER = "echo $RANK/$WORLD_SIZE $SLURMD_NODENAME job=$TORCHELASTIC_RUN_ID"
-
-
-def lines_of(text):
-    """The sorted lines that workers have printed, without ddprun's prefixes."""
-    return sorted(line.split("]:")[-1].strip() for line in text.splitlines() if "job=" in line)
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {SECONDS} s: {what}")
-        time.sleep(0.02)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -56,7 +45,7 @@ class SlurmTest(unittest.TestCase):
         done = self.srun("-N4", "--gres=gpu:2", DDPRUN, "--no-python", "sh", "-c", WORKER)
         self.assertEqual(done.returncode, 0, done.stderr)
         job = re.search(r"job=(\d+\.\d+)", done.stdout)[1]
-        self.assertEqual(lines_of(done.stdout), [f"{rank}/8 node{rank // 2 + 1} job={job}" for rank in range(8)])
+        self.assertEqual(checks.lines_of_workers(done.stdout), [f"{rank}/8 node{rank // 2 + 1} job={job}" for rank in range(8)])
 
     def test_dry_run_names_the_variables(self):
         done = self.srun("-N2", "--gres=gpu:3", DDPRUN, "--dry-run", "--no-python", "true")
@@ -80,7 +69,7 @@ class SlurmTest(unittest.TestCase):
             self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
         by_job = {}
         for output in self.folder.glob("output*"):
-            for line in lines_of(output.read_text()):
+            for line in checks.lines_of_workers(output.read_text()):
                 by_job.setdefault(line.split("job=")[1], []).append(line.split(" job=")[0])
         self.assertEqual(len(by_job), 4, by_job)
         for ranks in by_job.values():
@@ -105,7 +94,7 @@ class SlurmTest(unittest.TestCase):
         script.write_text(f"#!/bin/bash\n{mpirun} {DDPRUN} --no-python sh -c '{WORKER}'\n")
         job = self.slurm.submit(["-N3", f"--output={self.folder}/output", str(script)])
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
-        lines = [line.partition(" job=")[0] for line in lines_of((self.folder / "output").read_text())]
+        lines = [line.partition(" job=")[0] for line in checks.lines_of_workers((self.folder / "output").read_text())]
         self.assertEqual([line.split()[0] for line in lines], ["0/3", "1/3", "2/3"])
 
     def batch_script(self, *argv):
@@ -129,7 +118,7 @@ class SlurmTest(unittest.TestCase):
         facts = self.slurm.show("job", job)
         self.assertEqual(facts["JobName"], "gpt")
         self.assertEqual(facts["Requeue"], "1")
-        ranks = [line.split(" job=")[0] for line in lines_of((self.folder / f"out-{job}").read_text())]
+        ranks = [line.split(" job=")[0] for line in checks.lines_of_workers((self.folder / f"out-{job}").read_text())]
         self.assertEqual(ranks, [f"{rank}/8 node{rank // 2 + 1}" for rank in range(8)])
 
     def test_a_script_of_ddpctl_requeues_after_a_notice(self):
@@ -143,9 +132,9 @@ class SlurmTest(unittest.TestCase):
             "--", "--no-python", "sh", "-c", worker, str(self.folder),
         )  # fmt: skip
         job = self.slurm.submit([script], env=env, cwd=self.folder)
-        wait_until(lambda: all((self.folder / f"up{rank}").exists() for rank in range(2)), "the workers start")
+        checks.wait_until(lambda: all((self.folder / f"up{rank}").exists() for rank in range(2)), "the workers start")
         self.slurm.run(["scancel", "--signal=USR1", str(job)])
-        wait_until(lambda: self.slurm.show("job", job).get("Restarts") == "1", "the job is queued again")
+        checks.wait_until(lambda: self.slurm.show("job", job).get("Restarts") == "1", "the job is queued again")
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "COMPLETED")
         said = re.findall(r"start \d rank \d", (self.folder / "output").read_text())
         self.assertEqual(sorted(said), [f"start {start} rank {rank}" for start in range(2) for rank in range(2)])
@@ -162,10 +151,10 @@ class SlurmTest(unittest.TestCase):
         )
         job = self.slurm.submit(["-N4", "--output=/dev/null", str(script)])
         # An agent, its warden, two workers and their two children.
-        wait_until(lambda: all(len(self.workers(i)) == 6 for i in range(1, 5)), "the workers start")
+        checks.wait_until(lambda: all(len(self.workers(i)) == 6 for i in range(1, 5)), "the workers start")
         before_scancel()
         self.slurm.run(["scancel", str(job)])
-        wait_until(lambda: not any(self.workers(i) for i in range(1, 5)), "all processes end")
+        checks.wait_until(lambda: not any(self.workers(i) for i in range(1, 5)), "all processes end")
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "CANCELLED")
 
     def test_scancel_leaves_nothing(self):

@@ -14,7 +14,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).absolute().parent))
 import servers  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "slurm"))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
+import checks  # noqa: E402
 import junit  # noqa: E402
 
 DDPRUN = os.path.abspath("launcher/ddprun")
@@ -23,14 +24,6 @@ SECONDS = 60
 WORKER = "echo $RANK/$WORLD_SIZE $(hostname) job=$TORCHELASTIC_RUN_ID"
 # Each worker has a child in a session of its own.
 SLEEPER = "echo started; setsid sleep 1000000 & exec sleep 1000000"
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {SECONDS} s: {what()}")
-        time.sleep(0.02)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -44,7 +37,7 @@ class SshTest(unittest.TestCase):
         cls.ssh = f"--ssh-command=ssh -F {cls.servers.directory}/config"
 
     def tearDown(self):
-        wait_until(lambda: not self.servers.left(), lambda: f"no process is left: {self.servers.left()}")
+        checks.wait_until(lambda: not self.servers.left(), lambda: f"no process is left: {self.servers.left()}")
 
     def hosts(self, hosts, *argv, **options):
         return self.servers.run(DDPRUN, f"--hosts={hosts}", self.ssh, *argv, **options)
@@ -153,7 +146,7 @@ class SshTest(unittest.TestCase):
     def test_killing_the_starter_leaves_nothing(self):
         client = self.start_sleepers()
         client.kill()
-        wait_until(lambda: not self.servers.left(), lambda: f"all processes end: {self.servers.left()}")
+        checks.wait_until(lambda: not self.servers.left(), lambda: f"all processes end: {self.servers.left()}")
 
     def test_a_killed_connection_ends_the_job_and_leaves_nothing(self):
         client = self.start_sleepers()
@@ -161,7 +154,7 @@ class SshTest(unittest.TestCase):
         self.assertTrue(sessions)
         for pid in sessions:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "node2" not in self.servers.left(), lambda: f"node2 is empty: {self.servers.left()}")
+        checks.wait_until(lambda: "node2" not in self.servers.left(), lambda: f"node2 is empty: {self.servers.left()}")
         _, err = client.communicate(timeout=SECONDS)
         self.assertEqual(client.returncode, 1)
         self.assertIn("node2: the connection was lost, or ddprun there was killed", err)

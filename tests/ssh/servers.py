@@ -1,4 +1,4 @@
-"""An sshd on each of the hosts node1, node2, ... made of namespaces (tests/slurm/machine.py); ssh runs on the host `ctl`.
+"""An sshd on each of the hosts node1, node2, ... made of namespaces (tests/hosts/machine.py); ssh runs on the host `ctl`.
 
 All keys and configurations are in the directory of the machine. The files of the user and of the machine are not read.
 """
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "slurm"))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
 import machine  # noqa: E402
 
 SSHD = "/usr/sbin/sshd"

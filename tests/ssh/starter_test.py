@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "slurm"))
+sys.path.insert(0, str(pathlib.Path(__file__).absolute().parents[1] / "hosts"))
 import junit  # noqa: E402
 
 DDPRUN = os.path.abspath("launcher/ddprun")

@@ -11,7 +11,7 @@ class _Result(unittest.TextTestResult):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.suite = xml.Element("testsuite", name="slurm")
+        self.suite = xml.Element("testsuite", name="hosts")
         self.began = time.monotonic()
 
     def startTest(self, test):
