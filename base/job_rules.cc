@@ -19,6 +19,7 @@ constexpr absl::string_view kScaleUp[] = {ToString(ScaleUp::kImmediate), ToStrin
                                           ToString(ScaleUp::kNever)};
 
 constexpr absl::string_view kQuorum[] = {"none", "majority"};
+constexpr absl::string_view kAdmission[] = {"open", "expected"};
 
 template <auto member>
 constexpr JobRuleField Number(absl::string_view name, absl::string_view option, int64_t min, int64_t max) {
@@ -48,13 +49,13 @@ constexpr JobRuleField Time(absl::string_view name, absl::string_view option, in
 
 template <auto member, typename Enum>
 constexpr JobRuleField Choice(absl::string_view name, absl::string_view option,
-                              absl::Span<const absl::string_view> choices) {
+                              absl::Span<const absl::string_view> choices, bool must_agree = true) {
   return {name,
           option,
           Kind::kChoice,
           0,
           static_cast<int64_t>(choices.size()) - 1,
-          /*must_agree=*/true,
+          must_agree,
           choices,
           [](const JobRules& r) { return static_cast<int64_t>(r.*member); },
           [](JobRules& r, int64_t v) { r.*member = static_cast<Enum>(v); }};
@@ -72,6 +73,7 @@ constexpr JobRuleField kFields[] = {
                                                      "max-restarts-without-progress", 0, kMaxNumber),
     Number<&JobRules::exclude_after>("exclude_after", "exclude-after", 0, kMaxNumber),
     Choice<&JobRules::quorum, Quorum>("quorum", "quorum", kQuorum),
+    Choice<&JobRules::admission, Admission>("admission", "", kAdmission, /*must_agree=*/false),
     Time<&JobRules::first_last_call>("first_last_call_ms", "", 0, /*must_agree=*/false),
     Time<&JobRules::last_call>("last_call_ms", "", 0, /*must_agree=*/false),
     Time<&JobRules::join_timeout>("join_timeout_ms", "rdzv-conf=join_timeout", 0, /*must_agree=*/false),

@@ -40,6 +40,12 @@ enum class Quorum {
   kMajority,  // at least min_nodes, and at least half of the last round's nodes
 };
 
+// Which nodes may join.
+enum class Admission {
+  kOpen,      // nodes of all hosts, at any time
+  kExpected,  // nodes of the expected hosts; a node that has left, or whose agent has exited, does not return
+};
+
 // The values of the rules.
 //   REQUIRES: 1 <= min_nodes <= max_nodes; node_unit >= 1; min_nodes and max_nodes are multiples of
 //             node_unit; lease > 0; all other numbers and durations are >= 0.
@@ -74,6 +80,8 @@ struct JobRules {
   // disables this rule.
   int exclude_after = 0;
   Quorum quorum = Quorum::kNone;
+  // With kExpected, nodes do not wait for others if too few can still join.
+  Admission admission = Admission::kOpen;
 
   bool operator==(const JobRules&) const = default;
 };

@@ -32,6 +32,7 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
   rules.last_call = node.last_call;
   rules.join_timeout = config.rdzv.join_timeout;
   rules.lease = config.rdzv.lease;
+  rules.admission = config.admission;
   EncodeRules(rules, *join.mutable_rules());
   return message;
 }

@@ -17,6 +17,7 @@ TEST(JoinMessageTest, DescribesTheNodeAndTheJobRules) {
   config.role = "trainer";
   config.node_rank = 0;
   config.expected_hosts = {"n1", "n2"};
+  config.admission = Admission::kExpected;
   config.min_nodes = 2;
   config.max_nodes = 4;
   config.rules.max_restarts = 3;
@@ -59,7 +60,8 @@ TEST(JoinMessageTest, DescribesTheNodeAndTheJobRules) {
                                                   .scale_up = ScaleUp::kAtSnapshot,
                                                   .snapshot_timeout = seconds(9),
                                                   .min_uptime = milliseconds(1500),
-                                                  .max_restarts_without_progress = 5}));
+                                                  .max_restarts_without_progress = 5,
+                                                  .admission = Admission::kExpected}));
   EXPECT_EQ(join.stop_timeout_ms(), 45'000);
 }
 

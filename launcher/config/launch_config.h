@@ -70,6 +70,8 @@ struct LaunchConfig {
   std::string host_name;  // this node's short name in the scheduler; empty: the name that the machine has
   // Short names of all hosts of the job, from the scheduler; empty: unknown.
   std::vector<std::string> expected_hosts;
+  // kExpected: no agents other than those that the scheduler has started can find the job.
+  Admission admission = Admission::kOpen;
 
   // Rendezvous.
   Backend backend = Backend::kStatic;

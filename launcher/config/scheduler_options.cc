@@ -47,6 +47,9 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
   for (const std::string& host : job->hosts) config.expected_hosts.push_back(ShortHostName(host));
   if (!job->hosts.empty()) config.host_name = config.expected_hosts[static_cast<size_t>(job->node)];
   if (IsOneNode(options)) return absl::OkStatus();
+  // Agents that the scheduler has not started find the job only by an id and an endpoint that the user has given.
+  if (!options.IsGiven("rdzv-id") && !options.IsGiven("rdzv-endpoint"))
+    config.admission = Admission::kExpected;
   offer("rdzv-backend", "c10d", job->hosts_variable);
   if (!options.IsGiven("rdzv-endpoint")) {  // only --hosts allows the option
     RETURN_IF_ERROR(job->address_known);

@@ -43,6 +43,7 @@ TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
   ASSERT_EQ(config.candidate_ports.size(), 8);
   EXPECT_EQ(config.endpoint.port, config.candidate_ports[0]);
   EXPECT_THAT(config.expected_hosts, ElementsAre("node1", "node2"));
+  EXPECT_EQ(config.admission, Admission::kExpected);
   EXPECT_THAT(config.from_scheduler, Contains("--nnodes=2 (SLURM_STEP_NUM_NODES)"));
   machine.env["SLURM_NODEID"] = "0";
   machine.env["SLURMD_NODENAME"] = "node1";
@@ -50,6 +51,10 @@ TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
   config = machine.Launch({});
   EXPECT_EQ(config.hosting, Hosting::kHere);
   EXPECT_EQ(config.num_local_workers, 3);
+}
+
+TEST(SchedulerOptionsTest, AJobWhoseIdIsGivenAdmitsOtherAgents) {
+  EXPECT_EQ(InSlurm().Launch({"--rdzv-id=gpt"}).admission, Admission::kOpen);
 }
 
 // Rank 1 of two, on another node than mpirun.

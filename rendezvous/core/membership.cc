@@ -184,6 +184,18 @@ void AbsentNodes::TakenOut(const std::string& host) {
   if (!present_.contains(host)) expected_.erase(host);
 }
 
+void AbsentNodes::Exited(const std::string& host) {
+  if (const auto it = lost_.find(host); it != lost_.end()) lost_.erase(it);
+  if (!present_.contains(host)) expected_.erase(host);
+}
+
+std::optional<int> AbsentNodes::CountExpected() const {
+  if (!has_expected_) return std::nullopt;
+  return static_cast<int>(std::count_if(expected_.begin(), expected_.end(), [this](const std::string& host) {
+    return !present_.contains(host);
+  }));
+}
+
 bool AbsentNodes::AllExpectedPresent() const {
   if (expected_.empty() || present_.size() < expected_.size()) return false;
   return std::all_of(expected_.begin(), expected_.end(),

@@ -142,9 +142,14 @@ class AbsentNodes {
   // Like Went, but the node was drained. The host is no longer expected, unless another node of the host is
   // present.
   void TakenOut(const std::string& host);
+  // A node of `host` that was lost has exited. It does not return, and the host is no longer expected, unless another
+  // node of the host is present.
+  void Exited(const std::string& host);
   // A round was sealed without the lost nodes. They are no longer missing.
   void Sealed() { lost_.clear(); }
 
+  // Returns the number of expected hosts without a node, or nullopt if no hosts are expected.
+  std::optional<int> CountExpected() const;
   // Returns whether there are expected hosts, and each of them has a node.
   bool AllExpectedPresent() const;
   // Sorted by host, then by time of loss.

@@ -61,8 +61,14 @@ struct PreemptedForNow {
   Duration back_in = {};  // from the time when it was let go
   bool operator==(const PreemptedForNow&) const = default;
 };
+// Too few nodes are left, and no other node can join.
+struct TooFewLeft {
+  int nodes = 0;
+  int min_nodes = 0;
+  bool operator==(const TooFewLeft&) const = default;
+};
 using MissedReason = std::variant<Left, ConnectionLost, AgentGone, Replaced, LeaseExpired, JoinTimedOut,
-                                  StopTimedOut, PreemptedForNow>;
+                                  StopTimedOut, PreemptedForNow, TooFewLeft>;
 struct NodeMissed {
   NodeName node = {};
   MissedReason why = {};
@@ -207,7 +213,7 @@ struct Unfit {
   std::string why = {};
 };
 using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined,
-                                   NodeMissed, TakenOut, NodePreempted, NoJoinCame, Unfit>;
+                                   TooFewLeft, NodeMissed, TakenOut, NodePreempted, NoJoinCame, Unfit>;
 
 // --- Notices to waiting nodes
 

@@ -46,6 +46,7 @@ RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
     ExpireJoins();
     ExpireDrain();
     Advance();
+    DismissIfTooFewCanJoin();
   }
   if (notice_end_ && now_ >= *notice_end_) TellWaiters();
   return std::exchange(effects_, {});
@@ -343,8 +344,15 @@ void RoundMachine::StopForGood(const Member& member) {
                                  /*no_round_follows=*/true});
 }
 
+bool RoundMachine::ExitedForGood(const MissedReason& why) const {
+  return policy_.admission == Admission::kExpected &&
+         (std::holds_alternative<Left>(why) || std::holds_alternative<AgentGone>(why));
+}
+
 void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
-  if (InLastRound(member)) {
+  if (ExitedForGood(missed.why)) {
+    absent_.TakenOut(member.info.host);
+  } else if (InLastRound(member)) {
     absent_.Lost(member.info.host, missed.why, now_);
   } else {
     absent_.Went(member.info.host);
@@ -376,6 +384,7 @@ void RoundMachine::Remove(const NodeMissed& missed) {
   const Member& member = membership_.At(missed.node.id);
   const Phase phase = member.phase;
   if (phase == Phase::kLost) {
+    if (ExitedForGood(missed.why)) absent_.Exited(member.info.host);
     effects_.push_back(missed);
   } else {
     Missed(member, missed);
@@ -438,10 +447,22 @@ void RoundMachine::ExpireJoins() {
   if (!Is<Gathering>() || Enough()) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
-    DismissNode(id, Dismissal::kJoinTimeout, TooFewJoined{joined, MinNodes(), policy_.join_timeout});
-    Remove({NameOf(membership_.At(id)), JoinTimedOut{policy_.join_timeout}});
-    last_was_lost_ = false;
+    EndWait(id, TooFewJoined{joined, MinNodes(), policy_.join_timeout}, JoinTimedOut{policy_.join_timeout});
   }
+}
+
+void RoundMachine::DismissIfTooFewCanJoin() {
+  if (!Is<Gathering>() || policy_.admission != Admission::kExpected) return;
+  const TooFewLeft why{membership_.count(Phase::kWaiting), MinNodes()};
+  const std::optional<int> expected = absent_.CountExpected();
+  if (!expected || why.nodes + *expected >= why.min_nodes) return;
+  for (const NodeId& id : membership_.ExpiredJoins(TimePoint::max())) EndWait(id, why, why);
+}
+
+void RoundMachine::EndWait(const NodeId& id, DismissReason why, MissedReason missed) {
+  DismissNode(id, Dismissal::kJoinTimeout, std::move(why));
+  Remove({NameOf(membership_.At(id)), std::move(missed)});
+  last_was_lost_ = false;
 }
 
 void RoundMachine::ExpireDrain() {

@@ -189,6 +189,8 @@ class RoundMachine {
   void Lose(const NodeMissed& missed);
   // Tells a node that is stopping its workers that no round follows.
   void StopForGood(const Member& member);
+  // Whether the node's agent has exited, and no other starts on its host.
+  bool ExitedForGood(const MissedReason& why) const;
   // The common part of Remove and Lose.
   void Missed(const Member& member, const NodeMissed& missed);
   // Counts a failure or loss on `host`. Excludes the host if the count reaches exclude_after.
@@ -211,6 +213,10 @@ class RoundMachine {
   void LetGo(const NodeId& id);
   void ExpireLeases();
   void ExpireJoins();
+  // Dismisses the waiting nodes if no round will be sealed, because too few nodes wait or can still join.
+  void DismissIfTooFewCanJoin();
+  // Removes and dismisses a waiting node.
+  void EndWait(const NodeId& id, DismissReason why, MissedReason missed);
   void ExpireDrain();
 
   // Returns when the state changes without an event, or nullopt if it does not.

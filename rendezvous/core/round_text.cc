@@ -18,7 +18,8 @@ absl::string_view EventOf(const MissedReason& reason) {
                  [](const LeaseExpired&) { return "lease_expired"; },
                  [](const JoinTimedOut&) { return "join_timeout"; },
                  [](const StopTimedOut&) { return "stop_timeout"; },
-                 [](const PreemptedForNow&) { return "node_preempted"; }},
+                 [](const PreemptedForNow&) { return "node_preempted"; },
+                 [](const TooFewLeft&) { return "too_few_left"; }},
       reason);
 }
 
@@ -38,6 +39,12 @@ absl::string_view ForgottenText(note::JobForgotten::Why why) {
 
 std::string ToText(const NodeName& node) {
   return absl::StrCat("node ", node.host, " (", node.id.value(), ")");
+}
+
+std::string ToText(const TooFewLeft& too_few) {
+  return absl::StrCat(
+      "only ", too_few.nodes, " of at least ", Counted(too_few.min_nodes, "node"),
+      " are left, and no others can join; start the job again, or lower the minimum of --nnodes");
 }
 
 std::string ToText(const NodeMissed& missed) {
@@ -65,7 +72,8 @@ std::string ToText(const NodeMissed& missed) {
                  },
                  [&](const PreemptedForNow& r) {
                    return absl::StrCat(name, " was pre-empted, and returns in ", InSeconds(r.back_in));
-                 }},
+                 },
+                 [&](const TooFewLeft& r) { return absl::StrCat(name, " waits in vain: ", ToText(r)); }},
       missed.why);
 }
 
@@ -323,7 +331,8 @@ std::string AbsenceText(const MissedReason& reason) {
                                [](const PreemptedForNow& r) {
                                  return absl::StrCat("pre-empted; it said that it returns after ",
                                                      InSeconds(r.back_in));
-                               }},
+                               },
+                               [](const TooFewLeft& r) { return ToText(r); }},
                     reason);
 }
 

@@ -14,6 +14,7 @@
 namespace ddprun {
 
 std::string ToText(const NodeName& node);
+std::string ToText(const TooFewLeft& too_few);
 std::string ToText(const NodeMissed& missed);
 std::string ToText(const NodeStopping& stopping);
 std::string ToText(const TakenOut& taken_out);

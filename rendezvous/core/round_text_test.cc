@@ -27,6 +27,11 @@ TEST(RoundTextTest, EachMissedReasonHasAnEventAndTexts) {
       {JoinTimedOut{seconds(600)}, "join_timeout", "node n7 waited 600 s", "it waited too long"},
       {StopTimedOut{Round(4)}, "stop_timeout", "node host3 (n7) did not stop its workers of round 4 in time",
        "it did not stop its workers"},
+      {TooFewLeft{1, 4}, "too_few_left",
+       "node host3 (n7) waits in vain: only 1 of at least 4 nodes are left, and no others can join; start "
+       "the job again, or lower the minimum of --nnodes",
+       "only 1 of at least 4 nodes are left, and no others can join; start the job again, or lower the "
+       "minimum of --nnodes"},
   };
   for (const auto& row : kRows) {
     const NoteText text = ToText(Note(NodeMissed{kNode, row.why}));

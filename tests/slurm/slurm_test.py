@@ -142,7 +142,7 @@ class SlurmTest(unittest.TestCase):
     def workers(self, node):
         return [pid for pid, name in self.slurm.processes(node).items() if name in ("ddprun", "ddp-warden", "sleep")]
 
-    def check_scancel(self, before_scancel):
+    def check_scancel(self, without_slurmd=None):
         # Each worker has a child in a session of its own.
         script = self.folder / "job.sh"
         worker = "setsid sleep 1000000 & exec sleep 1000000"
@@ -152,17 +152,23 @@ class SlurmTest(unittest.TestCase):
         job = self.slurm.submit(["-N4", "--output=/dev/null", str(script)])
         # An agent, its warden, two workers and their two children.
         checks.wait_until(lambda: all(len(self.workers(i)) == 6 for i in range(1, 5)), "the workers start")
-        before_scancel()
+        if without_slurmd:
+            self.slurm.kill_slurmd(without_slurmd)
         self.slurm.run(["scancel", str(job)])
         checks.wait_until(lambda: not any(self.workers(i) for i in range(1, 5)), "all processes end")
+        if without_slurmd:
+            self.slurm.start_slurmd(without_slurmd)
         self.assertEqual(self.slurm.wait_job(job, SECONDS), "CANCELLED")
 
     def test_scancel_leaves_nothing(self):
-        self.check_scancel(lambda: None)
+        self.check_scancel()
 
     def test_scancel_leaves_nothing_on_a_node_whose_slurmd_was_killed(self):
-        self.check_scancel(lambda: self.slurm.kill_slurmd(2))
-        self.slurm.start_slurmd(2)
+        self.check_scancel(without_slurmd=2)
+
+    def test_scancel_leaves_nothing_on_the_first_node_if_its_slurmd_was_killed(self):
+        # The node of the batch script, of srun and of the coordinator.
+        self.check_scancel(without_slurmd=1)
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ class SshTest(unittest.TestCase):
         _, err = client.communicate(timeout=SECONDS)
         self.assertEqual(client.returncode, 1)
         self.assertIn("node2: the connection was lost, or ddprun there was killed", err)
-        self.assertIn("fewer than 3 hosts (the minimum of --nnodes) are left: ending the job", err)
+        self.assertIn("only 2 of at least 3 nodes are left, and no others can join", err)
 
     def test_a_killed_agent_is_reported_with_its_host(self):
         client = self.start_sleepers()

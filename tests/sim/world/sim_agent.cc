@@ -28,6 +28,7 @@ LaunchConfig ConfigOf(const Settings& s, int nproc, std::vector<std::string> exp
   config.max_nodes = s.rules.max_nodes;
   config.shutdown_timeout = s.grace;
   config.expected_hosts = std::move(expected_hosts);
+  config.admission = s.rules.admission;
   config.rdzv.lease = s.rules.lease;
   config.rdzv.join_timeout = s.rules.join_timeout;
   config.preempt_signals = {{.signo = SIGUSR1, .left = seconds(60)}};
