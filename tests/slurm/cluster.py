@@ -316,6 +316,14 @@ class Cluster:
                 raise SlurmError(f"slurmd of node{node} does not exit within {timeout} s after SIGKILL")
             time.sleep(0.005)
 
+    def lose(self, node):
+        """Kills all processes on a node, slurmd included. Slurm finds out after SlurmdTimeout."""
+        for pid in self.processes(node):
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass  # it has exited
+
     def _slurmd(self, node):
         return [pid for pid, name in self.processes(node).items() if name == "slurmd"]
 
