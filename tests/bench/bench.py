@@ -14,6 +14,7 @@ from goodput import bench_goodput
 from gpu import bench_gpu
 from in_place import bench_in_place
 from scale import bench_scale
+from slurm import bench_slurm
 from step import bench_step
 from store import bench_store
 from table import Table, medians, ms
@@ -92,6 +93,7 @@ PARTS = {
     "elastic": bench_elastic,
     "in-place": bench_in_place,
     "scale": bench_scale,
+    "slurm": bench_slurm,
     "tee": bench_tee,
 }
 LONG_PARTS = {
