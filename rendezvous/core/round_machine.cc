@@ -346,7 +346,8 @@ void RoundMachine::StopForGood(const Member& member) {
 
 bool RoundMachine::ExitedForGood(const MissedReason& why) const {
   return policy_.admission == Admission::kExpected &&
-         (std::holds_alternative<Left>(why) || std::holds_alternative<AgentGone>(why));
+         (std::holds_alternative<Left>(why) || std::holds_alternative<AgentGone>(why) ||
+          std::holds_alternative<JoinTimedOut>(why) || std::holds_alternative<TooFewLeft>(why));
 }
 
 void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {

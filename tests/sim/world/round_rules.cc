@@ -23,7 +23,8 @@ RoundRules::RoundRules(Trace* trace, JobRules policy, NodeFacts facts)
     : trace_(trace),
       policy_(std::move(policy)),
       facts_(std::move(facts)),
-      notices_(policy_.join_timeout, [this](const std::string& rule) { Broken(rule); }) {}
+      notices_(policy_.join_timeout, [this](const std::string& rule) { Broken(rule); }),
+      admission_(policy_.admission, [this](const std::string& rule) { Broken(rule); }) {}
 
 void RoundRules::Broken(const std::string& rule) { trace_->Broken(sim_now_, rule); }
 
@@ -32,12 +33,14 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   machine_ = &machine;
   now_ = now;
   sim_now_ = sim_now;
+  admission_.Note(event, members_);
   Note(event);
   CheckEnd(event, effects);
   Sealed sealed;
   CheckEffects(effects, sealed);
   notices_.CheckEffects(effects, machine);
   notices_.Forget(machine.membership());
+  admission_.Check(effects, machine, Needed());
   const bool round_is_over = state_ == State::kDraining && machine.state() != State::kDraining;
   CheckBlame(round_is_over);
   CheckCharge(!sealed.empty());

@@ -10,6 +10,7 @@
 #include "base/dismissal.h"
 #include "rendezvous/core/round_events.h"
 #include "rendezvous/core/round_machine.h"
+#include "tests/sim/world/admission_rules.h"
 #include "tests/sim/world/notice_rules.h"
 #include "tests/sim/world/trace.h"
 
@@ -40,7 +41,7 @@ struct NodeFacts {
 //   job ends.
 // - After a round that failed or lost a node, each of its remaining nodes gets the report before it gets a
 //   new round, waits, or is dismissed because the job failed.
-// - The rules of notices of pre-emption; see NoticeRules.
+// - The rules of notices of pre-emption, and of expected hosts; see NoticeRules and AdmissionRules.
 // - A closed job stays closed, has no members, and only answers nodes.
 class RoundRules {
  public:
@@ -122,6 +123,7 @@ class RoundRules {
   std::map<std::string, bool> failed_hosts_;  // true: a failure on the host did not follow from another
   // State of the job.
   NoticeRules notices_;
+  AdmissionRules admission_;
   std::map<NodeId, Seat> seats_;  // the seat of each node in its last round
   std::set<NodeId> electorate_;   // nodes of the last round, except those that left or were drained
   std::map<NodeId, std::string> host_of_;
