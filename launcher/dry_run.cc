@@ -11,12 +11,12 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/config/driver_call.h"
-#include "launcher/config/endpoint.h"
 #include "launcher/config/program.h"
 #include "launcher/hosting.h"
 #include "launcher/logs/log_layout.h"
 #include "launcher/numa/binding.h"
 #include "launcher/workers/worker_environment.h"
+#include "net/endpoint.h"
 #include "net/local_host.h"
 #include "os/files.h"
 

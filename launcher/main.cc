@@ -31,16 +31,16 @@
 #include "launcher/process/warden.h"
 #include "launcher/report/own_error.h"
 #include "launcher/store_only.h"
+#include "net/endpoint.h"
 
 namespace {
 
 constexpr char kVersion[] = "ddprun 0.1.0\n";
 
-std::string ShortHostName() {
+std::string HostName() {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
-  const std::string full = name;
-  return full.substr(0, full.find('.'));
+  return ddprun::ShortHostName(name);
 }
 
 std::string Env(const char* name) {
@@ -72,7 +72,7 @@ void EndWarden(ddprun::WardenHandle& warden) {
 int Main(const std::vector<std::string>& args, std::optional<ddprun::ScheduledJob> from_starter,
          ddprun::WardenHandle warden, rlim_t most_files) {
   using namespace ddprun;
-  const std::string host = ShortHostName();
+  const std::string host = HostName();
   AgentLog log(host, Env("LOGLEVEL"));
   ProcessInputs inputs = InputsOfThisProcess([&log](absl::string_view text) { log.Say(text); });
   inputs.from_starter = std::move(from_starter);

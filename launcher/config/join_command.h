@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "launcher/config/endpoint.h"
 #include "launcher/config/launch_config.h"
+#include "net/endpoint.h"
 
 namespace ddprun {
 

@@ -16,12 +16,12 @@
 #include "base/time.h"
 #include "launcher/cli/exit_code.h"
 #include "launcher/cli/options.h"
-#include "launcher/config/endpoint.h"
 #include "launcher/config/process_inputs.h"
 #include "launcher/config/program.h"
 #include "launcher/config/rdzv_conf.h"
 #include "launcher/config/stream_choice.h"
 #include "launcher/hosts/host_list.h"
+#include "net/endpoint.h"
 
 namespace ddprun {
 

@@ -459,9 +459,6 @@ TEST(LaunchConfigTest, RejectsUnspecifiedAddressesForOtherNodes) {
             (Endpoint{"0.0.0.0", 1}));
   EXPECT_THAT(Machine().UsageError({"--nnodes=1:2", "--local-addr=::", "/bin/true"}),
               HasSubstr("--local-addr=::: expected an address of this node"));
-  for (const char* host : {"0.0.0.1", "::1", "127.0.0.1", "10.0.0.0", "zero", "", "fe80::"}) {
-    EXPECT_FALSE(IsUnspecifiedAddress(host)) << host;
-  }
 }
 
 TEST(LaunchConfigTest, LinkLocalAddressesNeedAnInterface) {
@@ -472,15 +469,6 @@ TEST(LaunchConfigTest, LinkLocalAddressesNeedAnInterface) {
               HasSubstr("--master-addr=fe80::1: expected the interface"));
   EXPECT_EQ(Machine().Launch({"--rdzv-backend=c10d", "--rdzv-endpoint=[fe80::1%eth0]:2"}).endpoint,
             (Endpoint{"fe80::1%eth0", 2}));
-}
-
-TEST(EndpointTest, RoundTrips) {
-  for (const char* text : {"host:1", "10.0.0.1:65535", "[fe80::1]:0"}) {
-    const auto endpoint = ParseEndpoint(text, -1);
-    ASSERT_TRUE(endpoint.ok()) << text << endpoint.status();
-    EXPECT_EQ(ToString(*endpoint), text);
-  }
-  EXPECT_EQ(*ParseEndpoint("[::1]", 9), (Endpoint{"::1", 9}));
 }
 
 TEST(ProcessInputsTest, DescribeThisProcess) {

@@ -1,10 +1,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "launcher/config/endpoint.h"
 #include "launcher/config/option_groups.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/scheduler/find_scheduled_job.h"
 #include "launcher/scheduler/scheduled_job.h"
+#include "net/endpoint.h"
 
 namespace ddprun {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
-#include "launcher/config/endpoint.h"
+#include "net/endpoint.h"
 
 namespace ddprun {
 

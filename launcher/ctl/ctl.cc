@@ -17,12 +17,12 @@
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/program_options.hpp"
-#include "launcher/config/endpoint.h"
 #include "launcher/ctl/coordinator_page.h"
 #include "launcher/ctl/page_text.h"
 #include "launcher/ctl/read_time.h"
 #include "launcher/ctl/slurm_script.h"
 #include "launcher/report/terminal_text.h"
+#include "net/endpoint.h"
 #include "rendezvous/client/control_client.h"
 
 namespace ddprun {

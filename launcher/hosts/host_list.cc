@@ -101,9 +101,4 @@ absl::StatusOr<std::vector<HostSlots>> ParseHosts(absl::string_view text) {
   return hosts;
 }
 
-std::string ShortHostName(const std::string& name) {
-  if (name.find_first_not_of("0123456789.") == std::string::npos || absl::StrContains(name, ':')) return name;
-  return name.substr(0, name.find('.'));
-}
-
 }  // namespace ddprun

@@ -24,7 +24,4 @@ struct HostSlots {
 //           name of the option.
 absl::StatusOr<std::vector<HostSlots>> ParseHosts(absl::string_view text);
 
-// The short name of a host for messages and comparisons: up to its first dot; an address is not shortened.
-std::string ShortHostName(const std::string& name);
-
 }  // namespace ddprun

@@ -65,11 +65,5 @@ TEST(HostListTest, ErrorsQuoteTheEntry) {
   EXPECT_THAT(ErrorOf(many), HasSubstr("1025 hosts: expected at most 1024"));
 }
 
-TEST(HostListTest, ShortNamesDoNotCutAddresses) {
-  EXPECT_EQ(ShortHostName("node1.example.org"), "node1");
-  EXPECT_EQ(ShortHostName("10.0.0.1"), "10.0.0.1");
-  EXPECT_EQ(ShortHostName("fd00::1.2.3.4"), "fd00::1.2.3.4");
-}
-
 }  // namespace
 }  // namespace ddprun

@@ -19,6 +19,7 @@
 #include "boost/asio/this_coro.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/json/parse.hpp"
+#include "net/endpoint.h"
 #include "net/http_client.h"
 #include "net/name_lookup.h"
 #include "net/tcp.h"
@@ -142,16 +143,12 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-std::string Where(const std::string& host, int port) {
-  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
-
 // Makes one attempt at one port. The caller may retry after kUnavailable.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& host, int port,
                                                           const std::string& job, Duration connect_timeout,
                                                           Duration answer_timeout, const Trace& trace,
                                                           Failed& failed) {
-  const std::string where = Where(host, port);
+  const std::string where = ToString(Endpoint{host, port});
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
   failed.unresolved = true;
@@ -248,7 +245,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const Places& places, Dura
 
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
-  const std::string where = Where(host, port);
+  const std::string where = ToString(Endpoint{host, port});
   Places places = {.hosts = {host}, .ports = {port}, .job = limits.job};
   places.hosts.insert(places.hosts.end(), limits.more_hosts.begin(), limits.more_hosts.end());
   places.ports.insert(places.ports.end(), limits.more_ports.begin(), limits.more_ports.end());

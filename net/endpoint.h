@@ -1,4 +1,4 @@
-// HOST[:PORT], as written on the command line.
+// HOST[:PORT], as written on the command line and in messages.
 #pragma once
 
 #include <string>
@@ -30,6 +30,9 @@ bool IsUnspecifiedAddress(const std::string& host);
 // Returns true for a link-local IPv6 address without an interface, such as fe80::1 instead of fe80::1%eth0.
 // Clients cannot connect to such an address, because it is ambiguous between links.
 bool LacksInterface(const std::string& host);
+
+// Returns the name of a host up to its first dot; an address is not shortened.
+std::string ShortHostName(const std::string& name);
 
 // Returns "host:port", with brackets around an IPv6 address.
 std::string ToString(const Endpoint& endpoint);

@@ -1,4 +1,4 @@
-#include "launcher/config/endpoint.h"
+#include "net/endpoint.h"
 
 #include <arpa/inet.h>
 
@@ -81,6 +81,11 @@ bool IsUnspecifiedAddress(const std::string& host) {
 bool LacksInterface(const std::string& host) {
   in6_addr v6;
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LINKLOCAL(&v6);
+}
+
+std::string ShortHostName(const std::string& name) {
+  if (name.find_first_not_of("0123456789.") == std::string::npos || absl::StrContains(name, ':')) return name;
+  return name.substr(0, name.find('.'));
 }
 
 std::string ToString(const Endpoint& endpoint) {
