@@ -62,8 +62,7 @@ class HostProcess {
   absl::Status Spawn(const std::vector<std::string>& argv);
   void WriteLine();
   void AwaitStarted();
-  // Reads stdout up to the line that says that the agent has started, and passes on what precedes it. Returns false when
-  // there is nothing more to read for now, or at the end.
+  // Reads what there is of stdout, up to the line that says that the agent has started, and passes on what precedes it.
   void ReadStarted();
   void OnLine();
 

@@ -119,10 +119,12 @@ class Starter {
       SetExitCode(ExitCodeOf(EndReason::kRejected, config_.job.exit_codes));
       EndAll();
     }
-    start_limit_.expires_after(kStartLimit);
-    start_limit_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) OnStartLimit();
-    });
+    if (!ending_) {
+      start_limit_.expires_after(kStartLimit);
+      start_limit_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) OnStartLimit();
+      });
+    }
     SayStillHere();
     if (running_ == 0) Finish();
   }
