@@ -163,6 +163,16 @@ void AbsentNodes::Expect(const std::vector<std::string>& hosts) {
   expected_.insert(hosts.begin(), hosts.end());
 }
 
+void AbsentNodes::Resume(const std::optional<std::set<std::string>>& expected) {
+  has_expected_ = expected.has_value();
+  if (expected) expected_ = *expected;
+}
+
+std::optional<std::set<std::string>> AbsentNodes::Expected() const {
+  if (!has_expected_) return std::nullopt;
+  return expected_;
+}
+
 void AbsentNodes::Came(const std::string& host) {
   ++present_[host];
   // Entries with equal keys are in insertion order, so lower_bound finds the node that was lost first.

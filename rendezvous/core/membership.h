@@ -131,6 +131,8 @@ class Membership {
 // that have no node. Calls take O(log n), except calls that take or return a list.
 class AbsentNodes {
  public:
+  // Continues with what Expected returned in another process.
+  void Resume(const std::optional<std::set<std::string>>& expected);
   // Sets the expected hosts. Only the first nonempty list counts.
   void Expect(const std::vector<std::string>& hosts);
   // A node of `host` joined. If nodes of `host` were lost, the new node replaces the one that was lost first.
@@ -150,6 +152,8 @@ class AbsentNodes {
 
   // Returns the number of expected hosts without a node, or nullopt if no hosts are expected.
   std::optional<int> CountExpected() const;
+  // Returns the hosts that are still expected, or nullopt if none ever were.
+  std::optional<std::set<std::string>> Expected() const;
   // Returns whether there are expected hosts, and each of them has a node.
   bool AllExpectedPresent() const;
   // Sorted by host, then by time of loss.

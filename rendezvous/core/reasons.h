@@ -67,8 +67,12 @@ struct TooFewLeft {
   int min_nodes = 0;
   bool operator==(const TooFewLeft&) const = default;
 };
+// The job has a new coordinator, which the node has not joined yet.
+struct NotYetBack {
+  bool operator==(const NotYetBack&) const = default;
+};
 using MissedReason = std::variant<Left, ConnectionLost, AgentGone, Replaced, LeaseExpired, JoinTimedOut,
-                                  StopTimedOut, PreemptedForNow, TooFewLeft>;
+                                  StopTimedOut, PreemptedForNow, TooFewLeft, NotYetBack>;
 struct NodeMissed {
   NodeName node = {};
   MissedReason why = {};
@@ -140,7 +144,11 @@ struct LastCallOver {
 };
 struct PauseOver {};
 struct MembersStopped {};
-using SealReason = std::variant<AllJoined, LastCallOver, PauseOver, MembersStopped>;
+// Under a new coordinator: the members of the last round, or those that came in time.
+struct MembersCameBack {
+  int nodes = 0;
+};
+using SealReason = std::variant<AllJoined, LastCallOver, PauseOver, MembersStopped, MembersCameBack>;
 
 // --- What the end of a round costs, and why
 
@@ -177,9 +185,13 @@ struct FailedForGood {
 };
 struct LossesInARow {
   int rounds = 0;
-  EndOfRound last = {};
+  std::optional<EndOfRound> last = {};  // nullopt: the coordinator was lost
 };
-using EndOfJob = std::variant<AllSucceeded, FailedForGood, LossesInARow, CloseReason>;
+// According to the charter of an earlier coordinator.
+struct EndedBefore {
+  std::string why = {};  // empty on success
+};
+using EndOfJob = std::variant<AllSucceeded, FailedForGood, LossesInARow, CloseReason, EndedBefore>;
 
 // --- Why a node is dismissed
 
@@ -312,6 +324,12 @@ struct Paused {
 struct WaitingForNodes {
   Waiting what = {};
 };
+// A new coordinator continues the job.
+struct Resumed {
+  std::optional<Round> round = {};  // the last one
+  int restarts = 0;
+  int members = 0;  // of that round, which are waited for
+};
 struct JobClosed {
   EndOfJob end = {};
 };
@@ -335,7 +353,7 @@ using Note =
     std::variant<note::NodeJoined, note::WorkersFailed, note::SnapshotTaken, note::NodeLeaving, NodeMissed,
                  note::DrainRequested, note::NodeDrained, note::Notice, note::NodePreempted, note::JobClosing,
                  note::HostExcluded, note::SnapshotAsked, note::RoundSealed, note::RoundEnded,
-                 note::RoundReported, note::Paused, note::WaitingForNodes, note::JobClosed, note::JobDeserted,
-                 note::JobForgotten, note::AgentRefused, note::BadMessage>;
+                 note::RoundReported, note::Paused, note::WaitingForNodes, note::Resumed, note::JobClosed,
+                 note::JobDeserted, note::JobForgotten, note::AgentRefused, note::BadMessage>;
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 #include "rendezvous/core/restart_decision.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "base/exit_info.h"
@@ -16,6 +17,27 @@ void FurthestStep::Reported(int64_t step) {
 void FurthestStep::Restarted() {
   restarts_ = vain_restarts() + 1;
   further_ = false;
+}
+
+FurthestStep FurthestStep::From(const Parts& parts) {
+  FurthestStep furthest;
+  furthest.step_ = parts.step;
+  furthest.further_ = parts.further;
+  furthest.restarts_ = parts.restarts;
+  return furthest;
+}
+
+HostFailures HostFailures::From(std::map<std::string, int> failures) {
+  HostFailures hosts;
+  hosts.failures_ = std::move(failures);
+  return hosts;
+}
+
+LossStreak LossStreak::From(int count, std::optional<int64_t> step) {
+  LossStreak streak;
+  streak.count_ = count;
+  streak.step_ = step;
+  return streak;
 }
 
 RestartDecision DecideRestart(const JobRules& policy, const Failure& cause, int restarts,

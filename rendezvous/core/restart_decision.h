@@ -26,6 +26,16 @@ class FurthestStep {
   // worker has reported a step.
   int vain_restarts() const { return !step_ || further_ ? 0 : restarts_; }
 
+  // The parts of this value, for its codec.
+  struct Parts {
+    std::optional<int64_t> step = {};
+    bool further = false;
+    int restarts = 0;
+  };
+  Parts parts() const { return {step_, further_, restarts_}; }
+  static FurthestStep From(const Parts& parts);
+  bool operator==(const FurthestStep&) const = default;
+
  private:
   std::optional<int64_t> step_;
   bool further_ = false;  // the step has advanced since the last restart
@@ -60,6 +70,10 @@ class HostFailures {
     return it == failures_.end() ? 0 : it->second;
   }
 
+  const std::map<std::string, int>& all() const { return failures_; }
+  static HostFailures From(std::map<std::string, int> failures);
+  bool operator==(const HostFailures&) const = default;
+
  private:
   std::map<std::string, int> failures_;
 };
@@ -81,6 +95,10 @@ class LossStreak {
   // Returns the pause before the next round: 0 for the first loss, then 1 s, 2 s, 4 s, ..., at most
   // kLongestPause.
   Duration pause() const;
+
+  std::optional<int64_t> step() const { return step_; }
+  static LossStreak From(int count, std::optional<int64_t> step);
+  bool operator==(const LossStreak&) const = default;
 
  private:
   int count_ = 0;

@@ -29,6 +29,10 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
     return Close(Dismissal::kPreempted, HostPreempted{{NameOf(*host), host->notice->why}});
   }
   if (WaitsForLeaver()) return;
+  if (s.resuming) {
+    if (WaitsForMembers(s) && now_ < s.resuming->end) return;
+    if (EndResuming(s)) return;
+  }
   const bool had_pause = s.pause_end.has_value();
   if (had_pause && now_ >= *s.pause_end) s.pause_end.reset();
   if (!Enough()) {
@@ -91,28 +95,6 @@ std::optional<InterruptReason> RoundMachine::WhyInterrupt(const Running& s) cons
   return NewcomersWait{newcomers};
 }
 
-void RoundMachine::InterruptForNotice(Running& s, const InterruptReason& why) {
-  std::optional<TimePoint> end;
-  for (const NodeId& id : membership_.noticed()) {
-    const TimePoint stop_at = membership_.At(id).notice->stop_at;
-    end = std::min(stop_at, end.value_or(stop_at));
-  }
-  if (!s.asked || !s.asked->stops) {
-    s.asked = SnapshotAsked{.why = why, .since = now_, .end = *end, .stops = true};
-    for (const auto& [id, m] : membership_.members()) {
-      // The operations of a round in which workers have exited do not complete.
-      if (m.phase == Phase::kRunning && !s.round.finishing) AskToStop(m);
-    }
-    effects_.push_back(note::SnapshotAsked{s.round.number, why});
-    TellWaitersWithin(Duration::zero());
-  }
-  SnapshotAsked& asked = *s.asked;
-  asked.end = std::min(asked.end, *end);
-  if (now_ < asked.end) return;
-  if (asked.step) return Drain(SnapshotCame{asked.why, *asked.step});
-  Drain(NoSnapshotCame{asked.why, now_ - asked.since});
-}
-
 void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
   if (std::holds_alternative<NodePreempted>(why)) return InterruptForNotice(s, why);
   if (s.asked) {
@@ -150,6 +132,7 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
     decision = DecideRestart(policy_, cause, restarts_, furthest_, s.round.losses.num_lost_nodes());
     if (decision.cost == Cost::kRestart) {
       ++restarts_;
+      ++charter_version_;
       furthest_.Restarted();
     }
   }
@@ -159,17 +142,24 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
   }
   std::optional<TimePoint> pause_end;
   if (s.round.unplanned_losses > 0) {
-    loss_row_.Lost(now_ - s.round.sealed_at, furthest_.step());
-    if (loss_row_.count() >= LossStreak::kMax) {
-      return Close(Dismissal::kFailed, LossesInARow{loss_row_.count(), s.end_reason});
-    }
-    if (const Duration pause = loss_row_.pause(); pause > Duration::zero()) {
-      pause_end = now_ + pause;
-      effects_.push_back(note::Paused{loss_row_.count(), pause});
-    }
+    const std::optional<Duration> pause = CountLosses(now_ - s.round.sealed_at, s.end_reason);
+    if (!pause) return;
+    if (*pause > Duration::zero()) pause_end = now_ + *pause;
   }
   if (!Enough() || pause_end) return Gather(pause_end);
   Seal(MembersStopped{});
+}
+
+std::optional<Duration> RoundMachine::CountLosses(Duration ran, const std::optional<EndOfRound>& why) {
+  ++charter_version_;
+  loss_row_.Lost(ran, furthest_.step());
+  if (loss_row_.count() >= LossStreak::kMax) {
+    Close(Dismissal::kFailed, LossesInARow{loss_row_.count(), why});
+    return std::nullopt;
+  }
+  const Duration pause = loss_row_.pause();
+  if (pause > Duration::zero()) effects_.push_back(note::Paused{loss_row_.count(), pause});
+  return pause;
 }
 
 void RoundMachine::Seal(const SealReason& why) {
@@ -180,8 +170,16 @@ void RoundMachine::Seal(const SealReason& why) {
   state_ = Running{.round = {.number = round, .sealed_at = now_}};
   absent_.Sealed();
   std::vector<Seat> seats = PlanRound(policy_, membership_, round, restarts_);
-  electorate_ = static_cast<int>(seats.size());
-  effects_.push_back(note::RoundSealed{round, electorate_, seats[0].assignment.world_size, why});
+  ++charter_version_;
+  electorate_.clear();
+  coordinator_host_.clear();
+  for (const Seat& seat : seats) {
+    const NodeInfo& info = membership_.At(seat.node).info;
+    electorate_.insert(info.host);
+    if (!info.leased) coordinator_host_ = info.host;
+  }
+  effects_.push_back(
+      note::RoundSealed{round, static_cast<int>(seats.size()), seats[0].assignment.world_size, why});
   for (Seat& seat : seats) {
     membership_.SetPhase(seat.node, Phase::kRunning);
     membership_.SetPlace(seat.node, round, seat.assignment.group_rank, seat.assignment.first_rank);
@@ -228,6 +226,7 @@ void RoundMachine::Gather(std::optional<TimePoint> pause_end) {
 }
 
 void RoundMachine::Close(Dismissal outcome, EndOfJob why) {
+  ++charter_version_;
   for (const auto& [id, m] : membership_.members()) DismissNode(id, outcome, why);
   effects_.push_back(note::JobClosed{why});
   membership_ = Membership();

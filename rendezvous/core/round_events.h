@@ -18,6 +18,15 @@
 
 namespace ddprun {
 
+// The place of a node in its last round, from the node itself. Counts only in a job whose coordinator has changed since.
+struct LastPlace {
+  Round round = {};
+  GroupRank rank = {};
+  Rank first_rank = {};
+  std::optional<int64_t> step = {};  // the furthest step that its workers reported
+  Duration ran = {};                 // how long its workers ran
+};
+
 // A node's description of itself when it joins.
 struct NodeInfo {
   NodeId id = {};
@@ -33,6 +42,7 @@ struct NodeInfo {
   std::string gone_token = {};
   // Maximum time from StopWorkers to NodeReady.
   Duration stop_timeout = seconds(60);
+  std::optional<LastPlace> last = {};  // nullopt if the node has been in no round
 };
 
 // Progress of a node's workers, as reported by the workers.

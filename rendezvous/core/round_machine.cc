@@ -60,6 +60,7 @@ std::optional<TimePoint> RoundMachine::NextDeadline() const {
 
 std::optional<TimePoint> RoundMachine::DeadlineOf(const Gathering& s) const {
   if (WaitsForLeaver()) return std::nullopt;
+  if (WaitsForMembers(s)) return s.resuming->end;
   return Earlier(s.pause_end, Enough() ? s.last_call_end : membership_.next_join_end());
 }
 
@@ -114,8 +115,11 @@ void RoundMachine::On(const NodeJoined& e) {
   if (policy_.exclude_after > 0 && hosts_.failures(info.host) >= policy_.exclude_after) {
     membership_.SetExcluded(info.host);
   }
+  const auto expected = absent_.CountExpected();
   absent_.Expect(e.expected_hosts);
+  if (absent_.CountExpected() != expected) ++charter_version_;
   absent_.Came(info.host);
+  CameBack(info);
   effects_.push_back(note::NodeJoined{NameOf(member), info.nproc});
   // The first waiting node is notified immediately. Notices about later joins are batched, because notifying
   // every waiting node of every join would take O(n^2) notices.
@@ -233,7 +237,7 @@ void RoundMachine::On(const NodeLeaving& e) {
 
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
-    if (InLastRound(*member)) --electorate_;
+    if (InLastRound(*member)) LeftElectorate(member->info.host);
     Remove({NameOf(*member), Left{e.reason}});
     last_was_lost_ = false;
   }
@@ -259,63 +263,6 @@ void RoundMachine::On(const DrainRequested& e) {
   // The node has no running workers, so the round need not end.
   if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) return LetGo(e.node);
   if (member->phase == Phase::kStopping) StopForGood(*member);
-}
-
-void RoundMachine::On(const NoticeGiven& e) {
-  const Member* member = membership_.Find(e.node);
-  if (member == nullptr || member->phase == Phase::kLost) return;
-  const TimePoint end = now_ + e.left;
-  Notice notice{
-      .why = e.reason, .stop_at = end - std::min(member->info.stop_timeout, e.left / 3), .end = end};
-  if (e.back_in) notice.back_at = now_ + *e.back_in;
-  if (const std::optional<Notice>& old = member->notice) {
-    if (end >= old->end && !e.back_in) return;
-    notice.stop_at = std::min(notice.stop_at, old->stop_at);
-    notice.end = std::min(notice.end, old->end);
-    if (!e.back_in) notice.back_at = old->back_at;
-  }
-  membership_.SetNotice(e.node, std::move(notice));
-  const NodePreempted why{NameOf(*member), e.reason};
-  effects_.push_back(note::Notice{why, e.left, e.back_in});
-  if (Is<Running>() || Is<Draining>()) {
-    const bool all_stop = InRound(*member) || !member->info.leased;  // the host may wait as a spare
-    if (all_stop && !active().notice) active().notice = why;
-  }
-  if (member->phase == Phase::kStopping) TellTimeLeft(*member);
-  if (const auto* draining = std::get_if<Draining>(&state_);
-      draining != nullptr && !draining->closing && !member->info.leased) {
-    return On(CloseRequested{Dismissal::kPreempted, HostPreempted{why}});
-  }
-  if (member->phase == Phase::kWaiting && member->info.leased) return LetGo(e.node);
-  if (member->phase == Phase::kStopping) return StopForGood(*member);
-  const auto* running = std::get_if<Running>(&state_);
-  if (running == nullptr || member->phase != Phase::kRunning) return;
-  if (running->asked && running->asked->stops) {
-    AskToStop(*member);  // tells it that it goes away itself
-  } else if (running->round.finishing) {
-    TellTimeLeft(*member);
-  }
-}
-
-void RoundMachine::AskToStop(const Member& member) {
-  const Running& running = In<Running>();
-  TakeSnapshot order{member.info.id, running.round.number, running.asked->why};
-  order.stop_within = std::max(running.asked->end - now_, Duration::zero());
-  if (member.notice) order.left = std::max(member.notice->end - now_, Duration::zero());
-  effects_.push_back(std::move(order));
-}
-
-void RoundMachine::TellTimeLeft(const Member& member) {
-  TakeSnapshot order{member.info.id, active().number, NodePreempted{NameOf(member), member.notice->why}};
-  order.left = std::max(member.notice->end - now_, Duration::zero());
-  effects_.push_back(std::move(order));
-}
-
-const Member* RoundMachine::HostWithNotice() const {
-  for (const NodeId& id : membership_.noticed()) {
-    if (const Member& member = membership_.At(id); !member.info.leased) return &member;
-  }
-  return nullptr;
 }
 
 void RoundMachine::On(const CloseRequested& e) {
@@ -352,6 +299,7 @@ bool RoundMachine::ExitedForGood(const MissedReason& why) const {
 
 void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
   if (ExitedForGood(missed.why)) {
+    ++charter_version_;
     absent_.TakenOut(member.info.host);
   } else if (InLastRound(member)) {
     absent_.Lost(member.info.host, missed.why, now_);
@@ -371,6 +319,7 @@ void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
 }
 
 void RoundMachine::Blame(const std::string& host) {
+  ++charter_version_;
   if (hosts_.Failed(host) != policy_.exclude_after) return;
   membership_.SetExcluded(host);
   effects_.push_back(note::HostExcluded{host, policy_.exclude_after});
@@ -378,14 +327,17 @@ void RoundMachine::Blame(const std::string& host) {
 
 int RoundMachine::MinNodes() const {
   if (policy_.quorum == Quorum::kNone) return policy_.min_nodes;
-  return std::max(policy_.min_nodes, (electorate_ + 1) / 2);
+  return std::max(policy_.min_nodes, (static_cast<int>(electorate_.size()) + 1) / 2);
 }
 
 void RoundMachine::Remove(const NodeMissed& missed) {
   const Member& member = membership_.At(missed.node.id);
   const Phase phase = member.phase;
   if (phase == Phase::kLost) {
-    if (ExitedForGood(missed.why)) absent_.Exited(member.info.host);
+    if (ExitedForGood(missed.why)) {
+      ++charter_version_;
+      absent_.Exited(member.info.host);
+    }
     effects_.push_back(missed);
   } else {
     Missed(member, missed);
@@ -409,7 +361,7 @@ void RoundMachine::Lose(const NodeMissed& missed) {
 void RoundMachine::LetGo(const NodeId& id) {
   const Member& member = membership_.At(id);
   DDPRUN_CHECK(member.drain || member.notice, "node " << id << " is not to be taken out");
-  if (InLastRound(member)) --electorate_;
+  if (InLastRound(member)) LeftElectorate(member.info.host);
   last_was_lost_ = member.notice && member.notice->back_at;
   if (last_was_lost_) {
     const TimePoint back_at = *member.notice->back_at;
@@ -420,6 +372,7 @@ void RoundMachine::LetGo(const NodeId& id) {
       membership_.SetJoinEnd(other, std::max(m.join_end, *back_at_ + policy_.join_timeout));
     }
   } else {
+    ++charter_version_;
     absent_.TakenOut(member.info.host);
   }
   if (member.notice) {
@@ -445,7 +398,7 @@ void RoundMachine::ExpireLeases() {
 
 void RoundMachine::ExpireJoins() {
   // If enough nodes are waiting, join deadlines do not apply: the round is sealed when the last call ends.
-  if (!Is<Gathering>() || Enough()) return;
+  if (!Is<Gathering>() || Enough() || WaitsForMembers(In<Gathering>())) return;
   const int joined = membership_.count(Phase::kWaiting);
   for (const NodeId& id : membership_.ExpiredJoins(now_)) {
     EndWait(id, TooFewJoined{joined, MinNodes(), policy_.join_timeout}, JoinTimedOut{policy_.join_timeout});
@@ -453,7 +406,8 @@ void RoundMachine::ExpireJoins() {
 }
 
 void RoundMachine::DismissIfTooFewCanJoin() {
-  if (!Is<Gathering>() || policy_.admission != Admission::kExpected) return;
+  if (!Is<Gathering>() || policy_.admission != Admission::kExpected || WaitsForMembers(In<Gathering>()))
+    return;
   const TooFewLeft why{membership_.count(Phase::kWaiting), MinNodes()};
   const std::optional<int> expected = absent_.CountExpected();
   if (!expected || why.nodes + *expected >= why.min_nodes) return;

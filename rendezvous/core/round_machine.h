@@ -31,6 +31,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -41,6 +42,7 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
+#include "rendezvous/core/charter.h"
 #include "rendezvous/core/failure_aggregator.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
@@ -62,11 +64,20 @@ struct ActiveRound {
   std::optional<NodePreempted> notice = {};  // the first one since the round was sealed
 };
 
+// A new coordinator waits for the members of the last round.
+struct Resuming {
+  std::multiset<std::string> awaited = {};  // hosts, as in Charter::electorate
+  TimePoint end = {};
+  bool after_loss = false;  // the coordinator was lost, and did not hand over
+  Duration ran = {};        // how long the workers of the last round ran
+};
+
 // Nodes are joining, and no member has workers.
 struct Gathering {
   TimePoint since = {};
   std::optional<TimePoint> last_call_end = {};  // when to seal a round; set while enough nodes are waiting
   std::optional<TimePoint> pause_end = {};      // no round is sealed before this time
+  std::optional<Resuming> resuming = {};
 };
 
 // A snapshot has been requested. The round ends when the snapshot is complete.
@@ -107,6 +118,11 @@ class RoundMachine {
   enum class State { kGathering, kRunning, kDraining, kClosed };  // same order as RoundState
 
   explicit RoundMachine(JobRules policy);
+  // Continues a job under a new coordinator. No node has workers: the old coordinator has handed over, or the fences of all
+  // nodes have fired.
+  //   after_loss: the old coordinator has not handed over.
+  //   notes: receives the first notes.
+  RoundMachine(const Charter& charter, bool after_loss, TimePoint now, RoundEffects& notes);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
   // Returns the latest time for the next Step(Tick{}), or nullopt if nothing is pending.
@@ -118,7 +134,7 @@ class RoundMachine {
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
   const JobRules& policy() const { return policy_; }
-  // The first cause of the last failed round. Empty if no round has failed.
+  // The first cause of the last failed round under this coordinator. Empty if no round has failed.
   const std::string& last_failure() const { return last_failure_; }
   // Returns nullopt if no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
@@ -136,6 +152,10 @@ class RoundMachine {
   }
   // When the last of the pre-empted nodes that return does so; nullopt if none is waited for.
   std::optional<TimePoint> back_at() const { return back_at_; }
+  // What the next coordinator must know. Effects of a step that has changed charter_version() must not be visible before the
+  // charter is in the job's register. O(nodes).
+  Charter charter() const;
+  int64_t charter_version() const { return charter_version_; }
   // Returns what the waiting nodes are waiting for.
   Waiting WhatIsWaitedFor(TimePoint now) const;
 
@@ -228,6 +248,20 @@ class RoundMachine {
   // Performs the transitions that are now possible.
   void Advance();
   void AdvanceGathering(Gathering& s);
+  // A new coordinator no longer waits for the members of the last round. Returns whether the state has changed.
+  bool EndResuming(Gathering& s);
+  // Returns whether the job waits for members of the last round.
+  bool WaitsForMembers(const Gathering& s) const {
+    return s.resuming && !s.resuming->awaited.empty() &&
+           membership_.count(Phase::kWaiting) < policy_.max_nodes;
+  }
+  // A node that was in the last round joins under a new coordinator.
+  void CameBack(const NodeInfo& info);
+  // A node of the last round has left, or was taken out.
+  void LeftElectorate(const std::string& host);
+  // A round has lost nodes without a notice. Closes the job and returns nullopt if such losses repeat without progress.
+  //   Returns the pause before the next round.
+  std::optional<Duration> CountLosses(Duration ran, const std::optional<EndOfRound>& why);
   void AdvanceRunning(Running& s);
   void AdvanceDraining(const Draining& s);
   // Returns whether waiting newcomers can be admitted, now or when the last call ends.
@@ -264,7 +298,9 @@ class RoundMachine {
 
   HostFailures hosts_;
   LossStreak loss_row_;
-  int electorate_ = 0;          // number of nodes of the last round that neither left nor were drained
+  std::multiset<std::string> electorate_;  // see Charter
+  std::string coordinator_host_;           // see Charter
+  int64_t charter_version_ = 0;
   bool last_was_lost_ = false;  // whether the node that was removed last was lost, or returns
   std::optional<TimePoint> back_at_;
   std::optional<TimePoint> notice_end_;  // when to notify the waiting nodes

@@ -60,8 +60,16 @@ class RoundMachineTest : public ::testing::Test {
 
   void Use(JobRules policy) { machine_.emplace(policy); }
 
+  // Also checks that charter_version() increases with each change of the charter.
   Words Step(const RoundEvent& event) {
+    const Charter before = machine_->charter();
+    const int64_t version = machine_->charter_version();
     last_ = machine_->Step(event, now_);
+    Charter after = machine_->charter();
+    after.furthest = before.furthest;
+    if (after != before) {
+      EXPECT_GT(machine_->charter_version(), version);
+    }
     Words words;
     for (const RoundEffect& e : last_) {
       if (std::string w = Word(e); !w.empty()) words.push_back(w);

@@ -19,7 +19,8 @@ absl::string_view EventOf(const MissedReason& reason) {
                  [](const JoinTimedOut&) { return "join_timeout"; },
                  [](const StopTimedOut&) { return "stop_timeout"; },
                  [](const PreemptedForNow&) { return "node_preempted"; },
-                 [](const TooFewLeft&) { return "too_few_left"; }},
+                 [](const TooFewLeft&) { return "too_few_left"; },
+                 [](const NotYetBack&) { return "node_not_back"; }},
       reason);
 }
 
@@ -50,30 +51,31 @@ std::string ToText(const TooFewLeft& too_few) {
 std::string ToText(const NodeMissed& missed) {
   const std::string name = ToText(missed.node);
   return std::visit(
-      Overloaded{[&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
-                 [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
-                 [&](const AgentGone&) {
-                   return absl::StrCat(name, ": its agent has gone, and so have all its workers");
-                 },
-                 [&](const Replaced& r) {
-                   return absl::StrCat(name, " was replaced by its new start ", r.by.value());
-                 },
-                 [&](const LeaseExpired& r) {
-                   return absl::StrCat(
-                       name, " has not been heard from for ", ToMillis(r.lease), " ms: its lease expired",
-                       r.ago < milliseconds(1) ? "" : absl::StrCat(" ", r.ago / milliseconds(1), " ms ago"));
-                 },
-                 [&](const JoinTimedOut& r) {
-                   return absl::StrCat("node ", missed.node.id.value(), " waited ", InSeconds(r.waited));
-                 },
-                 [&](const StopTimedOut& r) {
-                   return absl::StrCat(name, " did not stop its workers of round ", r.round.value(),
-                                       " in time");
-                 },
-                 [&](const PreemptedForNow& r) {
-                   return absl::StrCat(name, " was pre-empted, and returns in ", InSeconds(r.back_in));
-                 },
-                 [&](const TooFewLeft& r) { return absl::StrCat(name, " waits in vain: ", ToText(r)); }},
+      Overloaded{
+          [&](const Left& r) { return absl::StrCat(name, " left: ", r.why); },
+          [&](const ConnectionLost& r) { return absl::StrCat(name, " is lost: ", r.why); },
+          [&](const AgentGone&) {
+            return absl::StrCat(name, ": its agent has gone, and so have all its workers");
+          },
+          [&](const Replaced& r) {
+            return absl::StrCat(name, " was replaced by its new start ", r.by.value());
+          },
+          [&](const LeaseExpired& r) {
+            return absl::StrCat(
+                name, " has not been heard from for ", ToMillis(r.lease), " ms: its lease expired",
+                r.ago < milliseconds(1) ? "" : absl::StrCat(" ", r.ago / milliseconds(1), " ms ago"));
+          },
+          [&](const JoinTimedOut& r) {
+            return absl::StrCat("node ", missed.node.id.value(), " waited ", InSeconds(r.waited));
+          },
+          [&](const StopTimedOut& r) {
+            return absl::StrCat(name, " did not stop its workers of round ", r.round.value(), " in time");
+          },
+          [&](const PreemptedForNow& r) {
+            return absl::StrCat(name, " was pre-empted, and returns in ", InSeconds(r.back_in));
+          },
+          [&](const TooFewLeft& r) { return absl::StrCat(name, " waits in vain: ", ToText(r)); },
+          [&](const NotYetBack&) { return absl::StrCat(name, " has not joined the new coordinator"); }},
       missed.why);
 }
 
@@ -131,7 +133,10 @@ std::string ToText(const SealReason& reason) {
                                 " joined and the last call is over");
           },
           [](const PauseOver&) { return std::string("the pause after repeated losses of nodes is over"); },
-          [](const MembersStopped&) { return std::string("all members stopped their workers"); }},
+          [](const MembersStopped&) { return std::string("all members stopped their workers"); },
+          [](const MembersCameBack& r) {
+            return absl::StrCat(Counted(r.nodes, "node"), " came back under a new coordinator");
+          }},
       reason);
 }
 
@@ -174,11 +179,11 @@ std::string ToText(const EndOfJob& end) {
       Overloaded{[](const AllSucceeded&) { return std::string(); },
                  [](const FailedForGood& r) { return absl::StrCat(r.cause, "; ", ToText(r.why)); },
                  [](const LossesInARow& r) {
-                   return absl::StrCat(
-                       "nodes were lost in ", r.rounds,
-                       " rounds in a row that brought the job no step forward: ", ToText(r.last));
+                   return absl::StrCat("nodes were lost in ", r.rounds,
+                                       " rounds in a row that brought the job no step forward: ",
+                                       r.last ? ToText(*r.last) : "the coordinator was lost");
                  },
-                 [](const CloseReason& r) { return ToText(r); }},
+                 [](const CloseReason& r) { return ToText(r); }, [](const EndedBefore& r) { return r.why; }},
       end);
 }
 
@@ -186,8 +191,8 @@ std::string ToText(const DismissReason& reason) {
   return std::visit(
       Overloaded{
           [](const JobIsClosed& r) {
-            const bool succeeded = std::holds_alternative<AllSucceeded>(r.end);
-            return absl::StrCat("the job is closed: ", succeeded ? "it has succeeded" : ToText(r.end));
+            const std::string why = ToText(r.end);
+            return absl::StrCat("the job is closed: ", why.empty() ? "it has succeeded" : why);
           },
           [](const JobIsClosing& r) { return absl::StrCat("the job is being closed: ", ToText(r.why)); },
           [](const RankTooHigh& r) {
@@ -295,9 +300,15 @@ NoteText ToText(const Note& note) {
           [](const note::WaitingForNodes& n) {
             return T{"waiting_for_nodes", ToText(n.what)};
           },
+          [](const note::Resumed& n) {
+            const std::string last = n.round ? absl::StrCat("round ", n.round->value()) : "no round";
+            return T{"job_resumed", absl::StrCat("a new coordinator continues after ", last,
+                                                 "; restarts so far: ", n.restarts, "; waiting for ",
+                                                 Counted(n.members, "member"))};
+          },
           [](const note::JobClosed& n) {
-            const bool succeeded = std::holds_alternative<AllSucceeded>(n.end);
-            return T{"job_closed", succeeded ? "all workers succeeded" : ToText(n.end)};
+            const std::string why = ToText(n.end);
+            return T{"job_closed", why.empty() ? "all workers succeeded" : why};
           },
           [](const note::JobDeserted&) {
             return T{"job_deserted", "all its nodes were lost; they may come back"};
@@ -321,19 +332,20 @@ constexpr size_t kMaxNames = 8;
 }  // namespace
 
 std::string AbsenceText(const MissedReason& reason) {
-  return std::visit(Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
-                               [](const ConnectionLost& r) { return r.why; },
-                               [](const AgentGone&) { return std::string("its agent was killed"); },
-                               [](const Replaced&) { return std::string("it was started anew"); },
-                               [](const LeaseExpired&) { return std::string("its lease expired"); },
-                               [](const JoinTimedOut&) { return std::string("it waited too long"); },
-                               [](const StopTimedOut&) { return std::string("it did not stop its workers"); },
-                               [](const PreemptedForNow& r) {
-                                 return absl::StrCat("pre-empted; it said that it returns after ",
-                                                     InSeconds(r.back_in));
-                               },
-                               [](const TooFewLeft& r) { return ToText(r); }},
-                    reason);
+  return std::visit(
+      Overloaded{[](const Left& r) { return absl::StrCat("it left: ", r.why); },
+                 [](const ConnectionLost& r) { return r.why; },
+                 [](const AgentGone&) { return std::string("its agent was killed"); },
+                 [](const Replaced&) { return std::string("it was started anew"); },
+                 [](const LeaseExpired&) { return std::string("its lease expired"); },
+                 [](const JoinTimedOut&) { return std::string("it waited too long"); },
+                 [](const StopTimedOut&) { return std::string("it did not stop its workers"); },
+                 [](const PreemptedForNow& r) {
+                   return absl::StrCat("pre-empted; it said that it returns after ", InSeconds(r.back_in));
+                 },
+                 [](const TooFewLeft& r) { return ToText(r); },
+                 [](const NotYetBack&) { return std::string("it has not joined the new coordinator"); }},
+      reason);
 }
 
 std::string ListOf(const std::vector<AbsentNode>& absent, TimePoint now) {

@@ -1,0 +1,41 @@
+// What a coordinator must know to start the next round of a job. It outlives the coordinator in the job's register
+// (docs/decisions/0017-coordinator-failover.md).
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/dismissal.h"
+#include "base/ids.h"
+#include "base/job_rules.h"
+#include "rendezvous/core/restart_decision.h"
+
+namespace ddprun {
+
+struct Charter {
+  JobRules rules = {};
+  std::optional<Round> round = {};  // the last sealed round
+  int restarts = 0;
+  // At the last change of another field. Nodes report the steps since then when they join.
+  FurthestStep furthest = {};
+  HostFailures hosts = {};
+  LossStreak losses = {};
+  // The hosts of the nodes of the last round, except those that left or were taken out; a host has an entry for each node.
+  std::multiset<std::string> electorate = {};
+  std::string coordinator_host =
+      {};  // of the node in the coordinator's process; empty: there was none at the last seal
+  // The hosts that a scheduler has named, except those that were taken out; nullopt: no scheduler has.
+  std::optional<std::set<std::string>> expected_hosts = {};
+  // How the job ended; nullopt while it goes on.
+  struct End {
+    Dismissal outcome = {};
+    std::string why = {};  // for people
+    bool operator==(const End&) const = default;
+  };
+  std::optional<End> end = {};
+
+  bool operator==(const Charter&) const = default;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,91 @@
+// How a job continues under a new coordinator.
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/round_machine.h"
+#include "rendezvous/core/round_text.h"
+
+namespace ddprun {
+
+RoundMachine::RoundMachine(const Charter& charter, bool after_loss, TimePoint now, RoundEffects& notes)
+    : policy_(charter.rules),
+      last_round_(charter.round),
+      restarts_(charter.restarts),
+      furthest_(charter.furthest),
+      hosts_(charter.hosts),
+      loss_row_(charter.losses),
+      electorate_(charter.electorate),
+      coordinator_host_(charter.coordinator_host),
+      now_(now) {
+  absent_.Resume(charter.expected_hosts);
+  if (charter.end) {
+    state_ = Closed{charter.end->outcome, EndedBefore{charter.end->why}};
+    return;
+  }
+  Gathering gathering{.since = now};
+  if (last_round_) {
+    for (const std::string& host : electorate_) absent_.Lost(host, NotYetBack{}, now);
+    Resuming& resuming = gathering.resuming.emplace();
+    resuming.awaited = electorate_;
+    resuming.after_loss = after_loss;
+    // All nodes have noticed the loss by now, and have no workers to stop.
+    resuming.end = now + policy_.lease / 2;
+    if (const auto lost = resuming.awaited.find(coordinator_host_);
+        after_loss && lost != resuming.awaited.end()) {
+      resuming.awaited.erase(lost);
+    }
+    last_was_lost_ = true;
+  }
+  notes.push_back(note::Resumed{
+      last_round_, restarts_, gathering.resuming ? static_cast<int>(gathering.resuming->awaited.size()) : 0});
+  state_ = std::move(gathering);
+}
+
+Charter RoundMachine::charter() const {
+  Charter charter{.rules = policy_,
+                  .round = last_round_,
+                  .restarts = restarts_,
+                  .furthest = furthest_,
+                  .hosts = hosts_,
+                  .losses = loss_row_,
+                  .electorate = electorate_,
+                  .coordinator_host = coordinator_host_,
+                  .expected_hosts = absent_.Expected()};
+  if (Is<Closed>()) charter.end = Charter::End{outcome(), ToText(end())};
+  return charter;
+}
+
+void RoundMachine::CameBack(const NodeInfo& info) {
+  auto* const gathering = std::get_if<Gathering>(&state_);
+  if (gathering == nullptr || !gathering->resuming || !info.last || info.last->round > *last_round_) return;
+  Resuming& resuming = *gathering->resuming;
+  membership_.SetPlace(info.id, info.last->round, info.last->rank, info.last->first_rank);
+  if (info.last->step) furthest_.Reported(*info.last->step);
+  if (info.last->round != *last_round_) return;
+  resuming.ran = std::max(resuming.ran, info.last->ran);
+  if (const auto it = resuming.awaited.find(info.host); it != resuming.awaited.end())
+    resuming.awaited.erase(it);
+}
+
+bool RoundMachine::EndResuming(Gathering& s) {
+  const Resuming resuming = *std::exchange(s.resuming, std::nullopt);
+  if (resuming.after_loss) {
+    const std::optional<Duration> pause = CountLosses(resuming.ran, std::nullopt);
+    if (!pause) return true;
+    if (*pause > Duration::zero()) s.pause_end = now_ + *pause;
+  }
+  if (!Enough() || s.pause_end) {
+    for (const auto& [id, m] : membership_.members()) membership_.SetJoinEnd(id, JoinEnd());
+    return false;
+  }
+  Seal(MembersCameBack{membership_.count(Phase::kWaiting)});
+  return true;
+}
+
+void RoundMachine::LeftElectorate(const std::string& host) {
+  if (const auto it = electorate_.find(host); it != electorate_.end()) electorate_.erase(it);
+  ++charter_version_;
+}
+
+}  // namespace ddprun
