@@ -16,6 +16,7 @@ enum class Dismissal {
   kDrained,           // the node was removed on request; the job continues without it
   kCoordinatorEnded,  // the process that hosts the coordinator exited
   kPreempted,         // the node, or the node that hosts the coordinator, is pre-empted
+  kMoved,             // the coordinator moves to another process; the agent joins it there
 };
 
 // Returns whether the job has no further rounds after it dismisses a node for this reason.
@@ -51,6 +52,8 @@ constexpr absl::string_view ToString(Dismissal d) {
       return "coordinator ended";
     case Dismissal::kPreempted:
       return "pre-empted";
+    case Dismissal::kMoved:
+      return "moved";
   }
   return "?";
 }

@@ -55,6 +55,7 @@ static_assert(static_cast<int>(Dismissal::kStopped) + 1 == proto::DISMISS_REASON
 static_assert(static_cast<int>(Dismissal::kDrained) + 1 == proto::DISMISS_REASON_DRAINED);
 static_assert(static_cast<int>(Dismissal::kCoordinatorEnded) + 1 == proto::DISMISS_REASON_COORDINATOR_ENDED);
 static_assert(static_cast<int>(Dismissal::kPreempted) + 1 == proto::DISMISS_REASON_PREEMPTED);
+static_assert(static_cast<int>(Dismissal::kMoved) + 1 == proto::DISMISS_REASON_MOVED);
 
 // Job rules in Join messages.
 

@@ -53,6 +53,8 @@ EndReason EndReasonOf(Dismissal dismissal) {
       return EndReason::kCoordinatorEnded;
     case Dismissal::kPreempted:
       return EndReason::kPreempted;
+    case Dismissal::kMoved:
+      return EndReason::kCoordinatorLost;  // if no other one is found
   }
   return EndReason::kBroken;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
 #include "proto/versions.h"
@@ -22,6 +23,37 @@ SharedMessage Shared(proto::CoordinatorMessage message) {
 
 Coordinator::Coordinator(std::unique_ptr<WakeTimer> timer, Log log, CoordinatorLimits limits)
     : timer_(std::move(timer)), log_(std::move(log)), limits_(limits), machine_(limits) {}
+
+void Coordinator::BeginToLead(LeadBegun begun, CharterKeeper* keeper) {
+  DDPRUN_CHECK(keeper_ == nullptr && held_.empty(), "already leads job " << led_);
+  keeper_ = keeper;
+  led_ = begun.run_id;
+  charter_version_ = charters_ = written_ = 0;
+  handing_over_ = false;
+  Step(begun);
+}
+
+void Coordinator::CharterWritten(int64_t number) {
+  written_ = std::max(written_, number);
+  Release();
+}
+
+void Coordinator::HandedOver() {
+  keeper_ = nullptr;
+  handing_over_ = false;
+  Release();
+}
+
+void Coordinator::LeadLost() {
+  keeper_ = nullptr;
+  handing_over_ = false;
+  held_.clear();
+  charters_ = written_ = 0;
+  Step(LeadLapsed{});
+  for (const Reply& reply : std::exchange(replies_, {})) {
+    reply(absl::UnavailableError("this process no longer leads the job: ask again"));
+  }
+}
 
 PeerId Coordinator::Attach(AgentPeer* peer) {
   const PeerId id = next_peer_++;
@@ -73,9 +105,8 @@ void Coordinator::CloseAll(const std::string& reason, bool at_once) {
 }
 
 int Coordinator::num_open_jobs() const {
-  return static_cast<int>(std::count_if(machine_.jobs().begin(), machine_.jobs().end(), [](const auto& job) {
-    return job.second.machine.state() != RoundMachine::State::kClosed;
-  }));
+  return static_cast<int>(std::count_if(machine_.jobs().begin(), machine_.jobs().end(),
+                                        [](const auto& job) { return job.second.machine.open(); }));
 }
 
 absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& node,
@@ -87,22 +118,22 @@ absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& no
     gone.set_token(token);
   }
   Step(GoneReported{run_id, node, token});
-  return answer_.status();
+  return gone_noted_;
 }
 
-absl::StatusOr<std::string> Coordinator::Drain(const std::string& run_id, const std::string& node,
-                                               const std::string& reason) {
+void Coordinator::Drain(const std::string& run_id, const std::string& node, const std::string& reason,
+                        Reply reply) {
   if (recorder_) {
     proto::RecordedStep::Drain& drain = *recorder_->event().mutable_drain();
     drain.set_run_id(run_id);
     drain.set_node(node);
     drain.set_reason(reason);
   }
+  replies_.push_back(std::move(reply));
   Step(DrainNode{run_id, node, reason});
-  return answer_;
 }
 
-absl::StatusOr<std::string> Coordinator::Preempt(const PreemptNode& request) {
+void Coordinator::Preempt(const PreemptNode& request, Reply reply) {
   if (recorder_) {
     proto::RecordedStep::Preempt& preempt = *recorder_->event().mutable_preempt();
     preempt.set_run_id(request.run_id);
@@ -111,30 +142,56 @@ absl::StatusOr<std::string> Coordinator::Preempt(const PreemptNode& request) {
     preempt.set_left_ms(ToMillis(request.left));
     if (request.back_in) preempt.set_back_in_ms(ToMillis(*request.back_in));
   }
+  replies_.push_back(std::move(reply));
   Step(request);
-  return answer_;
 }
 
-absl::StatusOr<std::string> Coordinator::Stop(const std::string& run_id, const std::string& reason) {
+void Coordinator::Stop(const std::string& run_id, const std::string& reason, Reply reply) {
   if (recorder_) {
     recorder_->event().mutable_stop()->set_run_id(run_id);
     recorder_->event().mutable_stop()->set_reason(reason);
   }
+  replies_.push_back(std::move(reply));
   Step(StopJob{run_id, reason});
-  return answer_;
 }
 
 void Coordinator::Step(const CoordinatorEvent& event) { Step(event, timer_->Now()); }
 
 void Coordinator::Step(const CoordinatorEvent& event, TimePoint now) {
   now_ = now;
-  for (const CoordinatorEffect& effect : machine_.Step(event, now_)) {
-    std::visit([this](const auto& e) { Do(e); }, effect);
-  }
+  CoordinatorEffects effects = machine_.Step(event, now_);
+  WriteCharter();
+  for (CoordinatorEffect& effect : effects) Pass(std::move(effect));
   report_.reset();
   report_message_.reset();
   if (recorder_) recorder_->End(now_);
   SetTimer();
+  if (on_step_) on_step_();
+}
+
+void Coordinator::WriteCharter() {
+  if (keeper_ == nullptr) return;
+  const auto job = machine_.jobs().find(led_);
+  if (job == machine_.jobs().end() || job->second.machine.charter_version() == charter_version_) return;
+  charter_version_ = job->second.machine.charter_version();
+  keeper_->Write(++charters_, job->second.machine.charter());
+}
+
+void Coordinator::Pass(CoordinatorEffect effect) {
+  const bool at_once = std::holds_alternative<Welcome>(effect) || std::holds_alternative<Heard>(effect) ||
+                       std::holds_alternative<GoneNoted>(effect);
+  if (at_once || (held_.empty() && charters_ <= written_ && !handing_over_))
+    return std::visit([this](const auto& e) { Do(e); }, effect);
+  held_.push_back({charters_, std::move(effect)});
+}
+
+void Coordinator::Release() {
+  now_ = timer_->Now();
+  while (!held_.empty() && held_.front().charter <= written_ && !handing_over_) {
+    const CoordinatorEffect effect = std::move(held_.front().effect);
+    held_.pop_front();
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
   if (on_step_) on_step_();
 }
 
@@ -197,11 +254,23 @@ void Coordinator::WriteLog(const std::string& run_id, const NoteText& text) {
   log_(text.event, run_id, text.reason);
 }
 
+void Coordinator::Do(const JobHandedOver& e) {
+  if (keeper_ == nullptr) return;
+  handing_over_ = true;
+  keeper_->HandOver(e.forget);
+}
+
 void Coordinator::Do(const JobRetired& e) { events_[e.run_id].Keep(limits_.events_of_closed); }
 void Coordinator::Do(const JobForgotten& e) { events_.erase(e.run_id); }
+void Coordinator::Do(const GoneNoted& e) {
+  gone_noted_ = e.status;
+  if (recorder_) recorder_->Outcome("answer", 0, e.status.ok() ? "noted" : e.status.ToString());
+}
 void Coordinator::Do(const Answer& e) {
-  answer_ = e.text;
-  if (recorder_) recorder_->Outcome("answer", 0, answer_.ok() ? *answer_ : answer_.status().ToString());
+  if (recorder_) recorder_->Outcome("answer", 0, e.text.ok() ? *e.text : e.text.status().ToString());
+  const Reply reply = std::move(replies_.front());
+  replies_.pop_front();
+  reply(e.text);
 }
 
 void Coordinator::Send(PeerId peer, SharedMessage message) {

@@ -2,6 +2,8 @@
 // and owns the timer. Production and the simulation use Coordinator with different timers and peers.
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/coordinator/event_ring.h"
 #include "rendezvous/coordinator/recording.h"
+#include "rendezvous/core/charter.h"
 #include "rendezvous/core/coordinator_machine.h"
 #include "rendezvous/core/round_text.h"
 
@@ -35,12 +38,29 @@ class AgentPeer {
   virtual void End() = 0;
   // Returns the agent's address as seen by the coordinator.
   virtual std::string address() const = 0;
-  // Returns true for the agent in the coordinator's process. That agent has no lease.
+  // Returns true for the agent in the coordinator's process.
   virtual bool in_process() const = 0;
+};
+
+// Keeps the charter of the job that a coordinator leads in the job's register.
+//   Threads: the coordinator's thread. The methods are called from within its steps, and do not call it back.
+class CharterKeeper {
+ public:
+  virtual ~CharterKeeper() = default;
+  // Writes the charter with this number. Coordinator::CharterWritten follows, unless the lead is lost.
+  virtual void Write(int64_t number, const Charter& charter) = 0;
+  // Ends the lead, so that others can lead the job at once; see HandOver. Coordinator::HandedOver follows.
+  virtual void HandOver(bool forget) = 0;
+  // Returns how long this process leads, unless its lead is renewed.
+  virtual Duration LeadLeft() const = 0;
 };
 
 // Passes messages, operator requests and timer events to a CoordinatorMachine, and applies the effects that
 // the machine returns.
+//
+// A coordinator with CoordinatorLimits::registered has one job, which it leads between BeginToLead and LeadLost or HandedOver.
+// What follows from a change of the job's charter is held until the register has the charter. All later effects are held with
+// it, in their order, except Welcome, Heard and GoneNoted, which say nothing about the job.
 //   Threads: all methods except weak() must be called on the thread that runs the timer.
 class Coordinator {
  public:
@@ -55,6 +75,16 @@ class Coordinator {
   // Returns a pointer for handlers that may outlive the coordinator. Any thread may call weak() and copy the
   // pointer. Only the coordinator's thread may lock the pointer.
   std::weak_ptr<Coordinator> weak() { return self_; }
+
+  // This process leads the job. `keeper` must stay valid until LeadLost, or until the coordinator is destroyed.
+  //   REQUIRES: CoordinatorLimits::registered; this process does not lead.
+  void BeginToLead(LeadBegun begun, CharterKeeper* keeper);
+  // The register has the charters up to this number.
+  void CharterWritten(int64_t number);
+  // The lead has ended by CharterKeeper::HandOver.
+  void HandedOver();
+  // The lead was lost. Disconnects all agents; what is held is never sent.
+  void LeadLost();
 
   // Adds a connection and returns its id. The agent's first message must be a join. `peer` must stay valid
   // until Detach is called.
@@ -81,26 +111,27 @@ class Coordinator {
   //   Source: docs/protocol.md, section "HTTP".
   boost::json::object Status() const;
   // Returns the stored events of the job with sequence numbers greater than `after`, one per line.
-  //   Errors: those of CoordinatorMachine::FindJob. Drain, Preempt and Stop may return the same errors.
+  //   Errors: those of CoordinatorMachine::FindJob. Drain, Preempt and Stop may have the same errors.
   absl::StatusOr<std::string> Events(const std::string& run_id, uint64_t after) const;
 
   // Reports that the agent and all workers of `node` have exited. `token` is the secret that the node's
   // warden holds.
   //   Errors: kNotFound: no such node; kPermissionDenied: wrong token.
   absl::Status ReportGone(const std::string& run_id, const NodeId& node, const std::string& token);
-  // Takes a node out of its job. `node` is the node's id or host. Returns human-readable text that describes
-  // the effect of the request.
+  // Called once with human-readable text that describes the effect of a request, within the call of the request or later, when
+  // the effect outlives this process. Not called after the coordinator is destroyed.
+  //   Errors: also kUnavailable: this process has lost its lead. The request may have had its effect.
+  using Reply = std::function<void(absl::StatusOr<std::string>)>;
+  // Takes a node out of its job. `node` is the node's id or host.
   //   Errors: kNotFound: no such node; kInvalidArgument: `node` is a host with several nodes;
-  //           kFailedPrecondition: the job is closed, or the node hosts the coordinator.
-  absl::StatusOr<std::string> Drain(const std::string& run_id, const std::string& node,
-                                    const std::string& reason);
-  // Gives a node notice of pre-emption. Returns human-readable text that describes the effect of the request.
+  //           kFailedPrecondition: the job is closed, or the node hosts the coordinator, which cannot move.
+  void Drain(const std::string& run_id, const std::string& node, const std::string& reason, Reply reply);
+  // Gives a node notice of pre-emption.
   //   Errors: those of Drain, but the node may host the coordinator.
-  absl::StatusOr<std::string> Preempt(const PreemptNode& request);
-  // Stops the workers of a job and ends the job. Returns human-readable text that describes the effect of the
-  // request.
+  void Preempt(const PreemptNode& request, Reply reply);
+  // Stops the workers of a job and ends the job.
   //   Errors: kFailedPrecondition: the job is closed.
-  absl::StatusOr<std::string> Stop(const std::string& run_id, const std::string& reason);
+  void Stop(const std::string& run_id, const std::string& reason, Reply reply);
 
   // Passes a record of every step to `sink`. REQUIRES: called before the first step.
   void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
@@ -110,14 +141,22 @@ class Coordinator {
  private:
   void Step(const CoordinatorEvent& event);
   void Step(const CoordinatorEvent& event, TimePoint now);
+  // Writes the charter of the job that this process leads, if it has changed.
+  void WriteCharter();
+  // Carries out `effect` now, or when the effects before it have been.
+  void Pass(CoordinatorEffect effect);
+  // Carries out the effects that are no longer held.
+  void Release();
   void Do(const Welcome& e);
   void Do(const Heard& e);
   void Do(const Order& e);
   void Do(const HangUp& e);
   void Do(const JobEvent& e);
   void Do(const LogLine& e);
+  void Do(const JobHandedOver& e);
   void Do(const JobRetired& e);
   void Do(const JobForgotten& e);
+  void Do(const GoneNoted& e);
   void Do(const Answer& e);
   void WriteLog(const std::string& run_id, const NoteText& text);
   void Send(PeerId peer, SharedMessage message);
@@ -137,9 +176,23 @@ class Coordinator {
   std::function<void()> on_step_;
   std::optional<StepRecorder> recorder_;  // nullopt if steps are not recorded
 
+  // An effect that must not be visible before the charter with this number is written.
+  struct Held {
+    int64_t charter = 0;
+    CoordinatorEffect effect;
+  };
+  CharterKeeper* keeper_ = nullptr;  // null unless this process leads
+  std::string led_;                  // the job that it leads
+  int64_t charter_version_ = 0;      // of the newest charter; see RoundMachine
+  int64_t charters_ = 0;             // its number
+  int64_t written_ = 0;              // number of the newest charter in the register
+  bool handing_over_ = false;        // waits for HandedOver
+  std::deque<Held> held_;            // oldest first
+  std::deque<Reply> replies_;        // to requests without an answer, oldest first
+
   // State of the current Step.
   TimePoint now_;
-  absl::StatusOr<std::string> answer_;       // from the most recent Answer effect
+  absl::Status gone_noted_;                  // from the most recent GoneNoted
   std::shared_ptr<const JobReport> report_;  // the report encoded in report_message_
   SharedMessage report_message_;
   std::string report_digest_;  // digest of report_message_; empty if not yet computed

@@ -119,6 +119,19 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_->Receive(peer.id, message);
     return peer.Received();
   }
+  // Requests whose answer must come at once.
+  absl::StatusOr<std::string> Drain(const std::string& job, const std::string& node, const std::string& why) {
+    return Ask([&](Coordinator::Reply reply) { coordinator_->Drain(job, node, why, std::move(reply)); });
+  }
+  absl::StatusOr<std::string> Stop(const std::string& job, const std::string& why) {
+    return Ask([&](Coordinator::Reply reply) { coordinator_->Stop(job, why, std::move(reply)); });
+  }
+  template <typename F>
+  absl::StatusOr<std::string> Ask(F request) {
+    absl::StatusOr<std::string> answer = absl::InternalError("no answer");
+    request([&answer](const absl::StatusOr<std::string>& text) { answer = text; });
+    return answer;
+  }
   void HangUp(FakePeer& peer) { coordinator_->Detach(peer.id, "it hung up"); }
   void Limit(CoordinatorLimits limits) {
     coordinator_ = std::make_unique<Coordinator>(

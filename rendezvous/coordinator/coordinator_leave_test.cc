@@ -40,7 +40,7 @@ TEST_F(CoordinatorTest, AJobWhoseNodesWereAllLostMayBeStopped) {
   SendFrom(a_, a);
   HangUp(a_);
   ASSERT_TRUE(coordinator_->ReportGone("j", NodeId("a"), "secret").ok());
-  ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
+  ASSERT_TRUE(Stop("j", "enough").ok());
   EXPECT_FALSE(coordinator_->machine_for_test().NextDeadline().has_value());
 }
 
@@ -98,21 +98,20 @@ TEST_F(CoordinatorTest, AStoppedJobDismissesAllNodes) {
   SendFrom(a_, Joining("a"));
   SendFrom(b_, Joining("b"));
   a_.Received();
-  EXPECT_EQ(*coordinator_->Stop("", "enough"), "job j is being stopped on 2 nodes");
+  EXPECT_EQ(*Stop("", "enough"), "job j is being stopped on 2 nodes");
   EXPECT_THAT(a_.Received(), ElementsAre("stop r0"));
   EXPECT_THAT(SendFrom(c_, Joining("c")), ElementsAre("welcome 15000", "dismiss STOPPED", "end"));
   SendFrom(a_, ReadyFor(0));
   SendFrom(b_, ReadyFor(0));
   EXPECT_THAT(a_.Received(), ElementsAre("dismiss STOPPED", "end"));
   EXPECT_EQ(a_.last().dismiss().message(), "enough");
-  EXPECT_EQ(coordinator_->Stop("j", "again").status(),
-            absl::FailedPreconditionError("job j is over: stopped"));
+  EXPECT_EQ(Stop("j", "again").status(), absl::FailedPreconditionError("job j is over: stopped"));
 }
 
 TEST_F(CoordinatorTest, AStoppedJobDismissesItsNodesWhenAllWorkersHaveStopped) {
   SendFrom(a_, Joining("a"));
   SendFrom(b_, Joining("b"));
-  ASSERT_TRUE(coordinator_->Stop("j", "enough").ok());
+  ASSERT_TRUE(Stop("j", "enough").ok());
   EXPECT_THAT(SendFrom(b_, ReadyFor(0)), ElementsAre("stop r0"));
   EXPECT_EQ(coordinator_->num_open_jobs(), 1);
   EXPECT_THAT(SendFrom(b_, Beating()), ElementsAre("heard"));  // the heartbeat renews the lease

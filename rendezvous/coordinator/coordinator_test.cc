@@ -141,8 +141,7 @@ TEST_F(CoordinatorTest, ADrainedNodeIsDismissedWithTheReason) {
   SendFrom(a_, Joining("a", "j", 1, 2));
   SendFrom(b_, Joining("b", "j", 1, 2));
   a_.Received();
-  EXPECT_THAT(*coordinator_->Drain("", "host-b", "maintenance"),
-              HasSubstr("node host-b (b) will be taken out once"));
+  EXPECT_THAT(*Drain("", "host-b", "maintenance"), HasSubstr("node host-b (b) will be taken out once"));
   EXPECT_THAT(SendFrom(a_, Stopped(0)), ElementsAre("stop r0"));
   EXPECT_THAT(SendFrom(b_, Stopped(0)), ElementsAre("stop r0", "dismiss DRAINED", "end"));
   EXPECT_THAT(b_.last().dismiss().message(), HasSubstr("maintenance"));
@@ -151,13 +150,13 @@ TEST_F(CoordinatorTest, ADrainedNodeIsDismissedWithTheReason) {
 
 TEST_F(CoordinatorTest, AWaitingNodeIsDrainedImmediatelyAndItsJobIsForgotten) {
   SendFrom(a_, Joining("a"));
-  EXPECT_EQ(*coordinator_->Drain("j", "a", "enough"), "node host-a (a) has been taken out");
+  EXPECT_EQ(*Drain("j", "a", "enough"), "node host-a (a) has been taken out");
   EXPECT_THAT(a_.Received(), ElementsAre("dismiss DRAINED", "end"));
   EXPECT_EQ(num_jobs(), 0u);
 }
 
 TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
-  EXPECT_EQ(coordinator_->Stop("", "r").status(), absl::NotFoundError("the coordinator has no jobs"));
+  EXPECT_EQ(Stop("", "r").status(), absl::NotFoundError("the coordinator has no jobs"));
   FakePeer local(/*in_process=*/true);
   SendFrom(local, Joining("here", "j", 3, 4));
   SendFrom(a_, Joining("a", "j", 3, 4));
@@ -165,7 +164,7 @@ TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
   twin.mutable_join()->set_host("host-a");
   SendFrom(b_, twin);
   const auto error = [this](const std::string& job, const std::string& node) {
-    return coordinator_->Drain(job, node, "r").status().ToString();
+    return Drain(job, node, "r").status().ToString();
   };
   EXPECT_EQ(error("j", "n7"), "NOT_FOUND: there is no node n7; known hosts: host-a, host-here");
   EXPECT_EQ(error("j", "host-a"), "INVALID_ARGUMENT: 2 nodes are on host host-a; give the id of one: a, a2");
@@ -195,7 +194,7 @@ TEST_F(CoordinatorTest, EventsAreInOrder) {
 TEST_F(CoordinatorTest, TheLastEventsOfAClosedJobAreKept) {
   Limit({.events_of_closed = 2});
   SendFrom(a_, Joining("a", "j", 1, 1));
-  coordinator_->Stop("j", "enough").IgnoreError();
+  ASSERT_TRUE(Stop("j", "enough").ok());
   SendFrom(a_, ReadyFor(0));
   EXPECT_THAT(*coordinator_->Events("j", 0), ::testing::StartsWith("{\"seq\":4,"));
 }

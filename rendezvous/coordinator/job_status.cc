@@ -18,6 +18,8 @@ absl::string_view Name(RoundMachine::State state) {
       return "draining";
     case RoundMachine::State::kClosed:
       return "closed";
+    case RoundMachine::State::kHandedOver:
+      return "handed over";
   }
   return "?";
 }

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/job_rules.h"
 #include "base/time.h"
+#include "rendezvous/core/charter.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/round_events.h"
 
@@ -25,7 +26,7 @@ using PeerId = uint64_t;
 struct PeerConnected {
   PeerId peer = 0;
   std::string address = {};  // the peer's address, as seen by the coordinator
-  bool in_process = false;   // true for the agent in the coordinator's own process, which has no lease
+  bool in_process = false;   // true for the agent in the coordinator's own process
 };
 // The first message of an agent.
 struct PeerJoined {
@@ -56,7 +57,7 @@ struct PeerDisconnected {
   PeerId peer = 0;
   std::string reason = {};
 };
-// A warden reports that the agent and all workers of its node have exited. The effects contain one Answer.
+// A warden reports that the agent and all workers of its node have exited. The effects contain one GoneNoted.
 struct GoneReported {
   std::string run_id = {};
   NodeId node = {};
@@ -86,11 +87,20 @@ struct CoordinatorEnding {
   CloseReason reason = {};
   bool at_once = false;
 };
+// This process leads the job from now on, according to the job's register.
+//   REQUIRES: CoordinatorLimits::registered; it leads no job.
+struct LeadBegun {
+  std::string run_id = {};
+  std::optional<Charter> charter = {};  // of the previous leader; nullopt: the job is new
+  bool after_loss = false;              // see RoundMachine
+};
+// This process no longer leads its job. All agents are disconnected, and the job is dropped.
+struct LeadLapsed {};
 struct CoordinatorTick {};
 
 using CoordinatorEvent =
     std::variant<PeerConnected, PeerJoined, PeerSaid, PeerMisspoke, PeerDisconnected, GoneReported, DrainNode,
-                 PreemptNode, StopJob, CoordinatorEnding, CoordinatorTick>;
+                 PreemptNode, StopJob, CoordinatorEnding, LeadBegun, LeadLapsed, CoordinatorTick>;
 
 // --- Effects
 
@@ -104,7 +114,7 @@ struct Welcome {
 struct Heard {
   PeerId peer = 0;
 };
-// An effect of the job's RoundMachine. `order` is never a Note.
+// An effect of the job's RoundMachine. `order` is neither a Note nor a HandOver.
 struct Order {
   PeerId peer = 0;
   RoundEffect order = {};
@@ -123,6 +133,12 @@ struct LogLine {
   std::string run_id = {};  // empty if the line belongs to no job
   Note note = {};
 };
+// The job has no workers, and no coordinator after this process has said so in the job's register. Later effects must not be
+// visible before. Only for the job of LeadBegun.
+struct JobHandedOver {
+  std::string run_id = {};
+  bool forget = false;  // see HandOver
+};
 // The job has ended. It is kept only to report its outcome to late agents and operators.
 struct JobRetired {
   std::string run_id = {};
@@ -131,13 +147,17 @@ struct JobRetired {
 struct JobForgotten {
   std::string run_id = {};
 };
+// The reply to GoneReported.
+struct GoneNoted {
+  absl::Status status;
+};
 // The reply to the request that this step handles.
 struct Answer {
   absl::StatusOr<std::string> text;  // human-readable; describes what happens next
 };
 
-using CoordinatorEffect =
-    std::variant<Welcome, Heard, Order, HangUp, JobEvent, LogLine, JobRetired, JobForgotten, Answer>;
+using CoordinatorEffect = std::variant<Welcome, Heard, Order, HangUp, JobEvent, LogLine, JobHandedOver,
+                                       JobRetired, JobForgotten, GoneNoted, Answer>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace ddprun

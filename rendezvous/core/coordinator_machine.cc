@@ -98,7 +98,11 @@ void CoordinatorMachine::On(const PeerJoined& e) {
 }
 
 absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
-  if (ending_) {
+  if (limits_.registered && led_ != e.run_id) {
+    DismissPeer(e.peer, Dismissal::kEvicted, NotLed{e.run_id});
+    return absl::OkStatus();
+  }
+  if (ending_ && !led_) {
     DismissPeer(e.peer, Dismissal::kCoordinatorEnded, *ending_);
     return absl::OkStatus();
   }
@@ -107,7 +111,7 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
       FindDisagreement(old->second.machine.policy(), e.rules) != nullptr) {
     Forget(old, note::JobForgotten::Why::kOtherOptions);
   }
-  Job& job = jobs_.try_emplace(e.run_id, e.rules).first->second;
+  Job& job = jobs_.try_emplace(e.run_id, RoundMachine(e.rules)).first->second;
   job.forget_at.reset();
   const bool closed = job.machine.state() == RoundMachine::State::kClosed;
   const JobRules& rules = job.machine.policy();
@@ -120,7 +124,8 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
     return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id.value(), " is in use"));
   }
   NodeInfo info = e.info;
-  info.leased = !peer.in_process;
+  info.hosts = peer.in_process;
+  info.leased = !info.hosts || limits_.registered;
   if (info.addr.empty()) info.addr = peer.address;
   peer.run_id = e.run_id;
   peer.node = info.id;
@@ -166,6 +171,7 @@ void CoordinatorMachine::On(const PeerSaid& e) {
 }
 
 void CoordinatorMachine::HeedHost(const NodeMessage& message) {
+  if (limits_.registered) return;  // The job's machine knows its host.
   const auto end = [this](const std::string& why) { On(CoordinatorEnding{HostLeaving{why}}); };
   if (const auto* e = std::get_if<NodeLeaving>(&message)) end(e->reason);
   if (const auto* e = std::get_if<NodeLeft>(&message)) end(e->reason);
@@ -197,8 +203,7 @@ void CoordinatorMachine::On(const PeerDisconnected& e) {
 }
 
 void CoordinatorMachine::On(const GoneReported& e) {
-  const absl::Status status = ReportGone(e.run_id, e.node, e.token);
-  effects_.push_back(Answer{status.ok() ? absl::StatusOr<std::string>("noted") : status});
+  effects_.push_back(GoneNoted{ReportGone(e.run_id, e.node, e.token)});
   MaybeForget(e.run_id);
 }
 
@@ -227,12 +232,42 @@ void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e
 void CoordinatorMachine::On(const CoordinatorEnding& e) {
   if (ending_ && !e.at_once) return;
   if (!ending_) ending_ = e.reason;
+  if (led_ && !e.at_once) HandOver(ToText(*ending_));
   for (const auto& [run_id, job] : jobs_) {
+    if (led_) break;
     StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, *ending_, e.at_once});
   }
   for (const auto& [id, join_end] : std::exchange(unjoined_, {})) {
-    DismissPeer(id, Dismissal::kCoordinatorEnded, e.reason);
+    DismissPeer(id, limits_.registered ? Dismissal::kMoved : Dismissal::kCoordinatorEnded, e.reason);
   }
+}
+
+void CoordinatorMachine::On(const LeadBegun& e) {
+  DDPRUN_CHECK(limits_.registered && !led_ && jobs_.empty(), "leads another job than " << e.run_id);
+  led_ = e.run_id;
+  if (!e.charter) return;
+  RoundEffects notes;
+  RoundMachine machine(*e.charter, e.after_loss, now_, notes);
+  Job& job = jobs_.emplace(e.run_id, std::move(machine)).first->second;
+  Pass(e.run_id, job, std::move(notes));
+  MaybeForget(e.run_id);
+}
+
+void CoordinatorMachine::On(const LeadLapsed&) {
+  led_.reset();
+  for (const auto& [run_id, job] : jobs_) effects_.push_back(JobForgotten{run_id});
+  jobs_.clear();
+  closed_jobs_.clear();
+  unjoined_.clear();
+  for (auto& [id, peer] : peers_) {
+    peer.node = {};
+    effects_.push_back(HangUp{id});
+  }
+}
+
+void CoordinatorMachine::HandOver(const std::string& why) {
+  if (jobs_.contains(*led_)) return StepJob(*led_, HandOverRequested{why});
+  effects_.push_back(JobHandedOver{*led_});  // No node has joined.
 }
 
 void CoordinatorMachine::On(const CoordinatorTick&) {
@@ -253,9 +288,17 @@ void CoordinatorMachine::StepJob(const std::string& run_id, const RoundEvent& ev
   Job& job = jobs_.at(run_id);
   RoundEffects effects = job.machine.Step(event, now_);
   if (observer_) observer_(event, effects, job.machine);
+  Pass(run_id, job, std::move(effects));
+}
+
+void CoordinatorMachine::Pass(const std::string& run_id, Job& job, RoundEffects effects) {
   for (RoundEffect& effect : effects) {
     if (auto* note = std::get_if<Note>(&effect)) {
       effects_.push_back(JobEvent{run_id, std::move(*note)});
+      continue;
+    }
+    if (const auto* handed_over = std::get_if<ddprun::HandOver>(&effect)) {
+      effects_.push_back(JobHandedOver{run_id, handed_over->forget});
       continue;
     }
     const NodeId node = NodeOf(effect);
@@ -297,6 +340,7 @@ void CoordinatorMachine::MaybeForget(const std::string& run_id) {
   if (it == jobs_.end()) return;
   const RoundMachine& machine = it->second.machine;
   if (machine.state() == RoundMachine::State::kGathering && machine.membership().size() == 0) {
+    if (limits_.registered) return;
     std::optional<TimePoint>& forget_at = it->second.forget_at;
     if (machine.deserted() && !forget_at) {
       forget_at = std::max(now_, machine.back_at().value_or(now_)) + machine.policy().join_timeout;
@@ -330,7 +374,7 @@ absl::StatusOr<std::string> CoordinatorMachine::FindJob(const std::string& run_i
   std::vector<absl::string_view> open;
   std::vector<absl::string_view> names;
   for (const auto& [id, job] : jobs_) {
-    if (job.machine.state() != RoundMachine::State::kClosed) open.push_back(id);
+    if (job.machine.open()) open.push_back(id);
     names.push_back(id);
   }
   if (run_id.empty() && open.size() == 1) return std::string(open[0]);
@@ -344,7 +388,11 @@ absl::StatusOr<std::string> CoordinatorMachine::FindJob(const std::string& run_i
 absl::StatusOr<std::string> CoordinatorMachine::FindOpenJob(const std::string& run_id) const {
   ASSIGN_OR_RETURN(std::string id, FindJob(run_id));
   const RoundMachine& machine = jobs_.at(id).machine;
-  if (machine.state() != RoundMachine::State::kClosed) return id;
+  if (machine.open()) return id;
+  if (machine.state() == RoundMachine::State::kHandedOver) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " moves to another coordinator: try again in a moment"));
+  }
   return absl::FailedPreconditionError(absl::StrCat("job ", id, " is over: ", ToString(machine.outcome())));
 }
 

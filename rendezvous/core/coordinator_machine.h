@@ -26,6 +26,9 @@ struct CoordinatorLimits {
   size_t closed_jobs = 100;
   // Number of recent events that Coordinator keeps for each closed job.
   size_t events_of_closed = 100;
+  // Whether the coordinator has jobs only by LeadBegun. Such a job is never forgotten. If this process ends first, it hands
+  // the job over.
+  bool registered = false;
 };
 
 // Pure: equal state, event and now give equal effects. The only input is the sequence of events with their
@@ -39,7 +42,7 @@ struct CoordinatorLimits {
 class CoordinatorMachine {
  public:
   struct Job {
-    explicit Job(const JobRules& policy) : machine(policy) {}
+    explicit Job(RoundMachine m) : machine(std::move(m)) {}
     RoundMachine machine;
     std::map<NodeId, PeerId> nodes;           // nodes that can receive orders, with their connections
     bool retired = false;                     // true if the job is in closed_jobs_
@@ -83,6 +86,8 @@ class CoordinatorMachine {
   void On(const PreemptNode& e);
   void On(const StopJob& e);
   void On(const CoordinatorEnding& e);
+  void On(const LeadBegun& e);
+  void On(const LeadLapsed& e);
   void On(const CoordinatorTick& e);
 
   absl::Status Join(Peer& peer, const PeerJoined& e);
@@ -92,9 +97,13 @@ class CoordinatorMachine {
   absl::StatusOr<std::string> Stop(const StopJob& e);
   absl::StatusOr<std::string> FindOpenJob(const std::string& run_id) const;
 
-  // Handles a message from the agent in the coordinator's own process. If that agent leaves, ends all jobs.
+  // Handles a message from the agent in the coordinator's own process. If that agent leaves, ends all jobs, unless they go
+  // on under another coordinator.
   void HeedHost(const NodeMessage& message);
   void StepJob(const std::string& run_id, const RoundEvent& event);
+  // Hands the job of LeadBegun over, if it is open.
+  void HandOver(const std::string& why);
+  void Pass(const std::string& run_id, Job& job, RoundEffects effects);
   // If `last`, this is the last order to the node: its connection is closed afterwards.
   void Send(Job& job, const NodeId& node, RoundEffect order, bool last);
   void DismissPeer(PeerId id, Dismissal reason, DismissReason why);
@@ -109,6 +118,7 @@ class CoordinatorMachine {
   std::map<std::string, Job> jobs_;
   std::deque<std::string> closed_jobs_;  // oldest first
   std::optional<CloseReason> ending_;    // set when the coordinator begins to shut down
+  std::optional<std::string> led_;       // the job of LeadBegun
   StepObserver observer_;
 
   // State of the current Step.

@@ -212,6 +212,14 @@ bool AbsentNodes::AllExpectedPresent() const {
                      [this](const std::string& host) { return present_.contains(host); });
 }
 
+int AbsentNodes::CountMayReturn() const {
+  return static_cast<int>(std::count_if(lost_.begin(), lost_.end(), [](const auto& lost) {
+    const MissedReason& why = *lost.second.why;
+    return !std::holds_alternative<Left>(why) && !std::holds_alternative<JoinTimedOut>(why) &&
+           !std::holds_alternative<TooFewLeft>(why);
+  }));
+}
+
 std::vector<AbsentNode> AbsentNodes::List() const {
   std::vector<AbsentNode> list;
   for (const auto& [host, node] : lost_) list.push_back(node);

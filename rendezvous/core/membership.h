@@ -156,6 +156,8 @@ class AbsentNodes {
   std::optional<std::set<std::string>> Expected() const;
   // Returns whether there are expected hosts, and each of them has a node.
   bool AllExpectedPresent() const;
+  // Number of lost nodes that have not left by themselves.
+  int CountMayReturn() const;
   // Sorted by host, then by time of loss.
   std::vector<AbsentNode> List() const;
 

@@ -112,6 +112,10 @@ struct TakenOut {
   NodeName node = {};
   std::string why = {};
 };
+// The job goes on under another coordinator.
+struct CoordinatorMoves {
+  std::string why = {};
+};
 struct NewcomersWait {
   int nodes = 0;
 };
@@ -130,7 +134,7 @@ struct NoSnapshotCame {
   Duration timeout = {};
 };
 using EndOfRound = std::variant<FailureReported, NodeMissed, NodeStopping, InterruptReason, SnapshotCame,
-                                NoSnapshotCame, StoppedAfterNotice, CloseReason>;
+                                NoSnapshotCame, StoppedAfterNotice, CoordinatorMoves, CloseReason>;
 
 // --- Why a round is sealed now
 
@@ -220,12 +224,17 @@ struct NoJoinCame {
   std::string address = {};
   Duration within = {};
 };
+// The process does not lead the job.
+struct NotLed {
+  std::string run_id = {};
+};
 // The node's options or messages are invalid.
 struct Unfit {
   std::string why = {};
 };
-using DismissReason = std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined,
-                                   TooFewLeft, NodeMissed, TakenOut, NodePreempted, NoJoinCame, Unfit>;
+using DismissReason =
+    std::variant<EndOfJob, JobIsClosed, JobIsClosing, RankTooHigh, RankTaken, TooFewJoined, TooFewLeft,
+                 NodeMissed, TakenOut, NodePreempted, CoordinatorMoves, NoJoinCame, NotLed, Unfit>;
 
 // --- Notices to waiting nodes
 
@@ -333,6 +342,12 @@ struct Resumed {
 struct JobClosed {
   EndOfJob end = {};
 };
+struct HandingOver {
+  CoordinatorMoves why = {};
+};
+struct HandedOver {
+  int nodes = 0;  // that are told
+};
 
 // Events of the coordinator.
 struct JobDeserted {};
@@ -354,6 +369,7 @@ using Note =
                  note::DrainRequested, note::NodeDrained, note::Notice, note::NodePreempted, note::JobClosing,
                  note::HostExcluded, note::SnapshotAsked, note::RoundSealed, note::RoundEnded,
                  note::RoundReported, note::Paused, note::WaitingForNodes, note::Resumed, note::JobClosed,
-                 note::JobDeserted, note::JobForgotten, note::AgentRefused, note::BadMessage>;
+                 note::HandingOver, note::HandedOver, note::JobDeserted, note::JobForgotten,
+                 note::AgentRefused, note::BadMessage>;
 
 }  // namespace ddprun

@@ -28,6 +28,10 @@ void RoundMachine::AdvanceGathering(Gathering& s) {
   if (const Member* const host = HostWithNotice()) {
     return Close(Dismissal::kPreempted, HostPreempted{{NameOf(*host), host->notice->why}});
   }
+  if (hand_over_) {
+    if (membership_.leaving_waiting() == 0) HandOverNow();
+    return;
+  }
   if (WaitsForLeaver()) return;
   if (s.resuming) {
     if (WaitsForMembers(s) && now_ < s.resuming->end) return;
@@ -63,6 +67,7 @@ void RoundMachine::AdvanceRunning(Running& s) {
     if (s.asked && s.asked->step) return Drain(SnapshotCame{s.asked->why, *s.asked->step});
     return Drain(StoppedAfterNotice{*s.round.notice});
   }
+  if (hand_over_) return Drain(*hand_over_);
   if (!LetsIn(s)) {
     s.last_call_end.reset();
   } else if (!s.last_call_end) {
@@ -114,7 +119,8 @@ void RoundMachine::Interrupt(Running& s, const InterruptReason& why) {
 
 void RoundMachine::AdvanceDraining(const Draining& s) {
   if (membership_.in_round() > 0) return;
-  if (WaitsForLeaver() && !s.closing) return;
+  const bool leaver = hand_over_ ? membership_.leaving_waiting() > 0 : WaitsForLeaver();
+  if (leaver && !s.closing) return;
   if (s.closing) {
     const CloseRequested request = *s.closing;
     ShareReport(s.round, ToText(request.reason));
@@ -146,6 +152,7 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
     if (!pause) return;
     if (*pause > Duration::zero()) pause_end = now_ + *pause;
   }
+  if (hand_over_) return HandOverNow();
   if (!Enough() || pause_end) return Gather(pause_end);
   Seal(MembersStopped{});
 }
@@ -176,7 +183,7 @@ void RoundMachine::Seal(const SealReason& why) {
   for (const Seat& seat : seats) {
     const NodeInfo& info = membership_.At(seat.node).info;
     electorate_.insert(info.host);
-    if (!info.leased) coordinator_host_ = info.host;
+    if (info.hosts) coordinator_host_ = info.host;
   }
   effects_.push_back(
       note::RoundSealed{round, static_cast<int>(seats.size()), seats[0].assignment.world_size, why});
@@ -205,7 +212,7 @@ void RoundMachine::Drain(EndOfRound why, bool closing) {
   for (const NodeId& id : in_round) {
     membership_.SetPhase(id, Phase::kStopping);
     const Member& member = membership_.At(id);
-    const bool for_good = closing || host != nullptr || member.drain || member.notice;
+    const bool for_good = closing || host != nullptr || hand_over_ || member.drain || member.notice;
     effects_.push_back(StopWorkers{id, round, why, for_good});
   }
   effects_.push_back(note::RoundEnded{round, why});
@@ -213,6 +220,7 @@ void RoundMachine::Drain(EndOfRound why, bool closing) {
   if (host != nullptr) {
     const HostPreempted reason{{NameOf(*host), host->notice->why}};
     draining.closing = CloseRequested{Dismissal::kPreempted, reason};
+    ++charter_version_;
     effects_.push_back(note::JobClosing{reason});
   }
   state_ = std::move(draining);

@@ -52,7 +52,12 @@ Charter RoundMachine::charter() const {
                   .electorate = electorate_,
                   .coordinator_host = coordinator_host_,
                   .expected_hosts = absent_.Expected()};
-  if (Is<Closed>()) charter.end = Charter::End{outcome(), ToText(end())};
+  if (Is<Closed>()) {
+    charter.end = Charter::End{outcome(), ToText(end())};
+  } else if (const auto* draining = std::get_if<Draining>(&state_);
+             draining != nullptr && draining->closing) {
+    charter.end = Charter::End{draining->closing->outcome, ToText(draining->closing->reason)};
+  }
   return charter;
 }
 
@@ -86,6 +91,29 @@ bool RoundMachine::EndResuming(Gathering& s) {
 void RoundMachine::LeftElectorate(const std::string& host) {
   if (const auto it = electorate_.find(host); it != electorate_.end()) electorate_.erase(it);
   ++charter_version_;
+}
+
+void RoundMachine::On(const HandOverRequested& e) {
+  if (open()) BeginHandOver({e.why});
+}
+
+void RoundMachine::BeginHandOver(CoordinatorMoves why) {
+  if (hand_over_) return;
+  hand_over_ = std::move(why);
+  effects_.push_back(note::HandingOver{*hand_over_});
+  if (!Is<Draining>()) return;
+  for (const auto& [id, m] : membership_.members()) {
+    if (m.phase == Phase::kStopping) StopForGood(m);
+  }
+}
+
+void RoundMachine::HandOverNow() {
+  effects_.emplace_back(HandOver{.forget = membership_.size() == 0 && absent_.CountMayReturn() == 0});
+  for (const auto& [id, m] : membership_.members()) DismissNode(id, Dismissal::kMoved, *hand_over_);
+  effects_.push_back(note::HandedOver{membership_.size()});
+  membership_ = Membership();
+  notice_end_.reset();
+  state_ = HandedOver{*hand_over_};
 }
 
 }  // namespace ddprun

@@ -21,8 +21,12 @@ class RoundCharterTest : public RoundMachineTest {
   void RunRound(JobRules rules = kRules) {
     rules.max_nodes = std::max(rules.max_nodes, 3);
     Use(rules);
-    Step(NodeJoined{
-        {.id = NodeId("a"), .host = "host-a", .addr = "addr-a", .store_port = 100, .leased = false}});
+    Step(NodeJoined{{.id = NodeId("a"),
+                     .host = "host-a",
+                     .addr = "addr-a",
+                     .store_port = 100,
+                     .hosts = true,
+                     .leased = false}});
     Join("b");
     Join("c");
     if (machine_->state() == State::kGathering) WaitAlive(seconds(31), {"b", "c"});

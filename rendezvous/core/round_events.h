@@ -36,7 +36,8 @@ struct NodeInfo {
   int nproc = 1;                           // number of workers to start; may differ between nodes
   std::string role = "default";            // torchrun's --role
   std::optional<int> requested_rank = {};  // --node-rank; see AssignRanks
-  bool leased = true;  // false for the agent in the coordinator's process, which needs no lease
+  bool hosts = false;                      // the agent in the coordinator's process
+  bool leased = true;  // if false, the node and its coordinator fail together; true unless `hosts`
   // The secret that authorizes a report that the agent and its workers have exited. If empty, no such report
   // is accepted.
   std::string gone_token = {};
@@ -132,12 +133,16 @@ struct CloseRequested {
   CloseReason reason = {};
   bool at_once = false;
 };
+// The coordinator's process is about to exit, and another one continues the job. The round ends first.
+struct HandOverRequested {
+  std::string why = {};
+};
 // Nothing has happened, but a deadline may have passed.
 struct Tick {};
 
 using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady,
                                 SnapshotTaken, NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested,
-                                NoticeGiven, CloseRequested, Tick>;
+                                NoticeGiven, CloseRequested, HandOverRequested, Tick>;
 
 // --- Effects
 
@@ -188,8 +193,13 @@ struct Refuse {
   NodeId node;
   absl::Status status;  // kAborted
 };
+// No node has workers, and this machine begins no further round. Later effects must not be visible before others can lead
+// the job.
+struct HandOver {
+  bool forget = false;  // all nodes have left, so the job begins anew if it is started again
+};
 using RoundEffect =
-    std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, Note>;
+    std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, HandOver, Note>;
 using RoundEffects = std::vector<RoundEffect>;
 
 }  // namespace ddprun

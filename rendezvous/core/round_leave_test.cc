@@ -123,7 +123,8 @@ TEST_F(RoundLeaveTest, TheLongestStopTimeoutBoundsTheDrain) {
 
 TEST_F(RoundLeaveTest, TheCoordinatorsOwnNodeIsNeverEvicted) {
   Use({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
-  Step(NodeJoined{{.id = NodeId("host"), .host = "h", .addr = "h", .store_port = 1, .leased = false}});
+  Step(NodeJoined{
+      {.id = NodeId("host"), .host = "h", .addr = "h", .store_port = 1, .hosts = true, .leased = false}});
   Join("b");
   Failed("b", 0);
   Ready("b", 0, 201);

@@ -41,7 +41,7 @@ RoundEffects RoundMachine::Step(const RoundEvent& event, TimePoint now) {
   now_ = now;
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
-  if (!Is<Closed>()) {
+  if (open()) {
     ExpireLeases();
     ExpireJoins();
     ExpireDrain();
@@ -59,7 +59,7 @@ std::optional<TimePoint> RoundMachine::NextDeadline() const {
 }
 
 std::optional<TimePoint> RoundMachine::DeadlineOf(const Gathering& s) const {
-  if (WaitsForLeaver()) return std::nullopt;
+  if (hand_over_ || WaitsForLeaver()) return std::nullopt;
   if (WaitsForMembers(s)) return s.resuming->end;
   return Earlier(s.pause_end, Enough() ? s.last_call_end : membership_.next_join_end());
 }
@@ -86,6 +86,8 @@ void RoundMachine::On(const NodeJoined& e) {
     const bool succeeded = closed->outcome == Dismissal::kSucceeded;
     return DismissNode(info.id, succeeded ? Dismissal::kRejected : closed->outcome, JobIsClosed{closed->why});
   }
+  if (const auto* handed_over = std::get_if<HandedOver>(&state_))
+    return DismissNode(info.id, Dismissal::kMoved, handed_over->why);
   if (const auto* draining = std::get_if<Draining>(&state_); draining != nullptr && draining->closing) {
     return DismissNode(info.id, draining->closing->outcome, JobIsClosing{draining->closing->reason});
   }
@@ -229,6 +231,7 @@ void RoundMachine::On(const NodeLeaving& e) {
   membership_.SetLeaving(e.node);
   const NodeStopping stopping{NameOf(*member), e.reason};
   effects_.push_back(note::NodeLeaving{stopping});
+  if (Movable(member->info)) BeginHandOver({ToText(stopping)});
   if (member->phase == Phase::kRunning || member->phase == Phase::kStopping) {
     active().losses.Lost(ToText(stopping));
   }
@@ -238,7 +241,9 @@ void RoundMachine::On(const NodeLeaving& e) {
 void RoundMachine::On(const NodeLeft& e) {
   if (const Member* member = membership_.Find(e.node)) {
     if (InLastRound(*member)) LeftElectorate(member->info.host);
-    Remove({NameOf(*member), Left{e.reason}});
+    const NodeMissed left{NameOf(*member), Left{e.reason}};
+    if (Movable(member->info)) BeginHandOver({ToText(left)});
+    Remove(left);
     last_was_lost_ = false;
   }
 }
@@ -266,7 +271,7 @@ void RoundMachine::On(const DrainRequested& e) {
 }
 
 void RoundMachine::On(const CloseRequested& e) {
-  if (Is<Closed>()) return;
+  if (!open()) return;
   const auto* draining = std::get_if<Draining>(&state_);
   const bool again = draining != nullptr && draining->closing;
   if (again || e.at_once || membership_.in_round() == 0) {
@@ -282,6 +287,7 @@ void RoundMachine::On(const CloseRequested& e) {
     }
   }
   In<Draining>().closing = e;
+  ++charter_version_;
   effects_.push_back(note::JobClosing{e.reason});
 }
 
@@ -375,16 +381,21 @@ void RoundMachine::LetGo(const NodeId& id) {
     ++charter_version_;
     absent_.TakenOut(member.info.host);
   }
+  std::string why;
   if (member.notice) {
     const NodePreempted preempted{NameOf(member), member.notice->why};
     DismissNode(id, Dismissal::kPreempted, preempted);
     effects_.push_back(note::NodePreempted{preempted});
+    why = ToText(preempted);
   } else {
     const TakenOut taken_out{NameOf(member), *member.drain};
     DismissNode(id, Dismissal::kDrained, taken_out);
     effects_.push_back(note::NodeDrained{taken_out});
+    why = ToText(taken_out);
   }
+  const bool movable = Movable(member.info);
   membership_.Remove(id);
+  if (movable) BeginHandOver({std::move(why)});
 }
 
 void RoundMachine::ExpireLeases() {

@@ -23,7 +23,11 @@
 // After a notice of pre-emption (NoticeGiven) the workers of the round are asked to stop after a snapshot. The round ends when
 // they have stopped, or in time for the node with the notice to stop them. What fails in the round after the notice costs
 // nothing. The nodes with a notice are let go; the others go on, or wait for more nodes. If the notice is for the node that
-// hosts the coordinator, the job closes.
+// hosts the coordinator, the job closes, or the coordinator moves.
+//
+// The coordinator moves if its job can go on under another one, and the host leaves, is drained or pre-empted, or
+// HandOverRequested arrives: the round is drained, and no node parks its workers. Then all nodes are told to look for the
+// other coordinator (HandOver), which begins with the charter of this one.
 //
 // The only input of the machine is the sequence of events with their times. Machines that receive the same
 // sequence are in the same state.
@@ -110,12 +114,17 @@ struct Closed {
   EndOfJob why = {};
 };
 
-using RoundState = std::variant<Gathering, Running, Draining, Closed>;
+// Final, for this machine: another coordinator continues the job.
+struct HandedOver {
+  CoordinatorMoves why = {};
+};
+
+using RoundState = std::variant<Gathering, Running, Draining, Closed, HandedOver>;
 
 // Pure: equal state, event and now give equal effects.
 class RoundMachine {
  public:
-  enum class State { kGathering, kRunning, kDraining, kClosed };  // same order as RoundState
+  enum class State { kGathering, kRunning, kDraining, kClosed, kHandedOver };  // same order as RoundState
 
   explicit RoundMachine(JobRules policy);
   // Continues a job under a new coordinator. No node has workers: the old coordinator has handed over, or the fences of all
@@ -142,6 +151,8 @@ class RoundMachine {
   //   REQUIRES: state() is kClosed.
   Dismissal outcome() const { return In<Closed>().outcome; }
   const EndOfJob& end() const { return In<Closed>().why; }
+  // Whether the job goes on under this machine.
+  bool open() const { return !Is<Closed>() && !Is<HandedOver>(); }
 
   // The nodes that are missing from the job. Runs in O(nodes).
   std::vector<AbsentNode> Absent() const { return absent_.List(); }
@@ -196,6 +207,7 @@ class RoundMachine {
   void On(const DrainRequested& e);
   void On(const NoticeGiven& e);
   void On(const CloseRequested& e);
+  void On(const HandOverRequested& e);
   void On(const Tick&) {}
 
   // Returns the member if it is in `round`. Otherwise emits Refuse and returns null. If the node is a
@@ -225,7 +237,7 @@ class RoundMachine {
   void AskToStop(const Member& member);
   // Tells a node with a notice how much time is left, because it may not have the notice itself.
   void TellTimeLeft(const Member& member);
-  // The node that hosts the coordinator, if it has a notice of pre-emption; otherwise null.
+  // The node whose pre-emption ends the job, because it hosts the coordinator, if it has a notice; otherwise null.
   const Member* HostWithNotice() const;
   // Returns when a node that begins to wait now has waited for too long.
   TimePoint JoinEnd() const { return std::max(now_, back_at_.value_or(now_)) + policy_.join_timeout; }
@@ -244,6 +256,7 @@ class RoundMachine {
   std::optional<TimePoint> DeadlineOf(const Running& s) const;
   std::optional<TimePoint> DeadlineOf(const Draining& s) const { return s.end; }
   std::optional<TimePoint> DeadlineOf(const Closed&) const { return std::nullopt; }
+  std::optional<TimePoint> DeadlineOf(const HandedOver&) const { return std::nullopt; }
 
   // Performs the transitions that are now possible.
   void Advance();
@@ -255,6 +268,10 @@ class RoundMachine {
     return s.resuming && !s.resuming->awaited.empty() &&
            membership_.count(Phase::kWaiting) < policy_.max_nodes;
   }
+  // Whether the coordinator can move away from the node, which is its host.
+  static bool Movable(const NodeInfo& info) { return info.hosts && info.leased; }
+  // The coordinator moves when the round has ended. Later calls do not replace the first reason.
+  void BeginHandOver(CoordinatorMoves why);
   // A node that was in the last round joins under a new coordinator.
   void CameBack(const NodeInfo& info);
   // A node of the last round has left, or was taken out.
@@ -279,6 +296,7 @@ class RoundMachine {
   void Drain(EndOfRound why, bool closing = false);
   void Gather(std::optional<TimePoint> pause_end);
   void Close(Dismissal outcome, EndOfJob why);
+  void HandOverNow();  // from Gathering or Draining
 
   // Sends the report of the last round to its nodes, if there were failures or losses.
   void ShareReport(const ActiveRound& round, const std::string& outcome);
@@ -301,7 +319,8 @@ class RoundMachine {
   std::multiset<std::string> electorate_;  // see Charter
   std::string coordinator_host_;           // see Charter
   int64_t charter_version_ = 0;
-  bool last_was_lost_ = false;  // whether the node that was removed last was lost, or returns
+  std::optional<CoordinatorMoves> hand_over_;  // set: the coordinator moves when the round has ended
+  bool last_was_lost_ = false;                 // whether the node that was removed last was lost, or returns
   std::optional<TimePoint> back_at_;
   std::optional<TimePoint> notice_end_;  // when to notify the waiting nodes
 

@@ -24,7 +24,7 @@ void RoundMachine::On(const NoticeGiven& e) {
   const NodePreempted why{NameOf(*member), e.reason};
   effects_.push_back(note::Notice{why, e.left, e.back_in});
   if (Is<Running>() || Is<Draining>()) {
-    const bool all_stop = InRound(*member) || !member->info.leased;  // the host may wait as a spare
+    const bool all_stop = InRound(*member) || member->info.hosts;  // the host may wait as a spare
     if (all_stop && !active().notice) active().notice = why;
   }
   if (member->phase == Phase::kStopping) TellTimeLeft(*member);

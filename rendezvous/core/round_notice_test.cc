@@ -31,7 +31,8 @@ class RoundNoticeTest : public RoundMachineTest {
   // A job whose coordinator is in the process of node a.
   void UseHost() {
     Use({.min_nodes = 1, .max_nodes = 2, .max_restarts = 0, .last_call = seconds(10), .lease = seconds(500)});
-    Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .leased = false}});
+    Step(
+        NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .hosts = true, .leased = false}});
     Join("b");
     ASSERT_EQ(machine_->round(), Round(0));
   }
@@ -197,7 +198,7 @@ TEST_F(RoundNoticeTest, ANoticeForTheHostOfTheCoordinatorEndsTheJobAfterTheSnaps
 TEST_F(RoundNoticeTest, WorkersThatStopForTheHostOfTheCoordinatorHaveNotFinishedIfItIsASpare) {
   Use({.min_nodes = 1, .max_nodes = 1, .max_restarts = 0, .lease = seconds(500)});
   Join("b");
-  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .leased = false}});
+  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .hosts = true, .leased = false}});
   EXPECT_THAT(GiveNotice("a"), ElementsAre("b:snapshot r0 and stop"));
   EXPECT_THAT(Succeeded("b", 0), ElementsAre("b:stop r0 for good"));
   EXPECT_THAT(Ready("b", 0, 202), ElementsAre("a:dismiss pre-empted", "b:dismiss pre-empted"));
@@ -215,7 +216,7 @@ TEST_F(RoundNoticeTest, ANoticeForTheHostOfTheCoordinatorEndsADrainWithTheJob) {
 
 TEST_F(RoundNoticeTest, ANoticeForTheHostOfTheCoordinatorEndsAJobThatWaits) {
   Use({.min_nodes = 2, .max_nodes = 2});
-  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .leased = false}});
+  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .store_port = 100, .hosts = true, .leased = false}});
   EXPECT_THAT(GiveNotice("a"), ElementsAre("a:dismiss pre-empted"));
   EXPECT_EQ(state(), State::kClosed);
 }

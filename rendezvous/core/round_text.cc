@@ -83,6 +83,10 @@ std::string ToText(const NodeStopping& s) { return absl::StrCat(ToText(s.node), 
 
 std::string ToText(const TakenOut& t) { return absl::StrCat(ToText(t.node), " is to be taken out: ", t.why); }
 
+std::string ToText(const CoordinatorMoves& m) {
+  return absl::StrCat("the coordinator moves to another host: ", m.why);
+}
+
 std::string ToText(const NodePreempted& p) { return absl::StrCat(ToText(p.node), " is pre-empted: ", p.why); }
 
 std::string ToText(const CloseReason& reason) {
@@ -212,6 +216,7 @@ std::string ToText(const DismissReason& reason) {
           [](const NoJoinCame& r) {
             return absl::StrCat(r.address, " connected, but sent no join within ", ToMillis(r.within), " ms");
           },
+          [](const NotLed& r) { return absl::StrCat("this process does not lead job ", r.run_id); },
           [](const Unfit& r) { return r.why; }, [](const auto& r) { return ToText(r); }},
       reason);
 }
@@ -309,6 +314,13 @@ NoteText ToText(const Note& note) {
           [](const note::JobClosed& n) {
             const std::string why = ToText(n.end);
             return T{"job_closed", why.empty() ? "all workers succeeded" : why};
+          },
+          [](const note::HandingOver& n) {
+            return T{"handing_over", ToText(n.why)};
+          },
+          [](const note::HandedOver& n) {
+            return T{"handed_over",
+                     absl::StrCat(Counted(n.nodes, "node"), " may look for the next coordinator")};
           },
           [](const note::JobDeserted&) {
             return T{"job_deserted", "all its nodes were lost; they may come back"};

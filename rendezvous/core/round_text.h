@@ -19,6 +19,7 @@ std::string ToText(const NodeMissed& missed);
 std::string ToText(const NodeStopping& stopping);
 std::string ToText(const TakenOut& taken_out);
 std::string ToText(const NodePreempted& preempted);
+std::string ToText(const CoordinatorMoves& moves);
 std::string ToText(const CloseReason& reason);
 std::string ToText(const InterruptReason& reason);
 std::string ToText(const EndOfRound& reason);

@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "boost/asio/post.hpp"
 #include "proto/grpc_status.h"
 #include "proto/utf8.h"
@@ -32,6 +31,11 @@ bool ControlService::Open::Add(grpc::ServerUnaryReactor* reactor) {
   return !ended_;
 }
 
+bool ControlService::Open::Has(grpc::ServerUnaryReactor* reactor) {
+  absl::MutexLock lock(&mutex_);
+  return reactors_.contains(reactor);
+}
+
 bool ControlService::Open::Take(grpc::ServerUnaryReactor* reactor) {
   absl::MutexLock lock(&mutex_);
   return reactors_.erase(reactor) > 0;
@@ -52,12 +56,17 @@ grpc::ServerUnaryReactor* ControlService::Handle(grpc::CallbackServerContext* co
     return reactor;
   }
   boost::asio::post(io_, [open = open_, coordinator = coordinator_, reactor, ask = std::move(ask), reply] {
-    if (!open->Take(reactor)) return;
+    if (!open->Has(reactor)) return;
     const auto locked = coordinator.lock();
-    if (locked == nullptr) return reactor->Finish(Ending());
-    const absl::StatusOr<std::string> text = ask(*locked);
-    if (text.ok()) reply->set_text(*text);
-    reactor->Finish(ToGrpc(text.status()));
+    if (locked == nullptr) {
+      if (open->Take(reactor)) reactor->Finish(Ending());
+      return;
+    }
+    ask(*locked, [open, reactor, reply](const absl::StatusOr<std::string>& text) {
+      if (!open->Take(reactor)) return;
+      if (text.ok()) reply->set_text(*text);
+      reactor->Finish(ToGrpc(text.status()));
+    });
   });
   return reactor;
 }
@@ -67,8 +76,8 @@ grpc::ServerUnaryReactor* ControlService::Drain(grpc::CallbackServerContext* con
                                                 proto::DrainReply* reply) {
   return Handle(
       context,
-      [request](Coordinator& c) {
-        return c.Drain(request->run_id(), request->node(), Reason(request->reason()));
+      [request = *request](Coordinator& c, Coordinator::Reply done) {
+        c.Drain(request.run_id(), request.node(), Reason(request.reason()), std::move(done));
       },
       reply);
 }
@@ -78,20 +87,21 @@ grpc::ServerUnaryReactor* ControlService::Preempt(grpc::CallbackServerContext* c
                                                   proto::PreemptReply* reply) {
   return Handle(
       context,
-      [request](Coordinator& c) -> absl::StatusOr<std::string> {
+      [request = *request](Coordinator& c, Coordinator::Reply done) {
         const auto check = [](absl::string_view field, int64_t value, int64_t least) {
           if (value >= least && value <= kMaxNoticeMillis) return absl::OkStatus();
           return absl::InvalidArgumentError(
               absl::StrCat(field, " is ", value, ", expected ", least, " to ", kMaxNoticeMillis));
         };
-        RETURN_IF_ERROR(check("left_ms", request->left_ms(), 1));
-        RETURN_IF_ERROR(check("back_in_ms", request->back_in_ms(), 0));
-        PreemptNode notice{.run_id = request->run_id(),
-                           .node = request->node(),
-                           .reason = Reason(request->reason()),
-                           .left = milliseconds(request->left_ms())};
-        if (request->has_back_in_ms()) notice.back_in = milliseconds(request->back_in_ms());
-        return c.Preempt(notice);
+        absl::Status fit = check("left_ms", request.left_ms(), 1);
+        fit.Update(check("back_in_ms", request.back_in_ms(), 0));
+        if (!fit.ok()) return done(fit);
+        PreemptNode notice{.run_id = request.run_id(),
+                           .node = request.node(),
+                           .reason = Reason(request.reason()),
+                           .left = milliseconds(request.left_ms())};
+        if (request.has_back_in_ms()) notice.back_in = milliseconds(request.back_in_ms());
+        c.Preempt(notice, std::move(done));
       },
       reply);
 }
@@ -99,7 +109,10 @@ grpc::ServerUnaryReactor* ControlService::Preempt(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* ControlService::Stop(grpc::CallbackServerContext* context,
                                                const proto::StopRequest* request, proto::StopReply* reply) {
   return Handle(
-      context, [request](Coordinator& c) { return c.Stop(request->run_id(), Reason(request->reason())); },
+      context,
+      [request = *request](Coordinator& c, Coordinator::Reply done) {
+        c.Stop(request.run_id(), Reason(request.reason()), std::move(done));
+      },
       reply);
 }
 

@@ -38,6 +38,8 @@ class ControlService final : public proto::Control::CallbackService {
    public:
     // Returns false if End has been called. The caller must then answer the request.
     bool Add(grpc::ServerUnaryReactor* reactor);
+    // Returns whether the request is open. It and its memory may be gone at once after.
+    bool Has(grpc::ServerUnaryReactor* reactor);
     // Closes the request. Returns true if the request was open; the caller must then answer it.
     bool Take(grpc::ServerUnaryReactor* reactor);
     // Removes and returns the open requests. The caller must answer them.

@@ -162,7 +162,8 @@ class Replayer {
         break;
       case proto::RecordedStep::kDrain:
         Line(absl::StrCat("request to drain ", step.drain().node()));
-        (void)coordinator_.Drain(step.drain().run_id(), step.drain().node(), step.drain().reason());
+        coordinator_.Drain(step.drain().run_id(), step.drain().node(), step.drain().reason(),
+                           [](const auto&) {});
         break;
       case proto::RecordedStep::kPreempt: {
         const proto::RecordedStep::Preempt& preempt = step.preempt();
@@ -172,12 +173,12 @@ class Replayer {
                            .reason = preempt.reason(),
                            .left = milliseconds(preempt.left_ms())};
         if (preempt.has_back_in_ms()) notice.back_in = milliseconds(preempt.back_in_ms());
-        (void)coordinator_.Preempt(notice);
+        coordinator_.Preempt(notice, [](const auto&) {});
         break;
       }
       case proto::RecordedStep::kStop:
         Line(absl::StrCat("request to stop job ", step.stop().run_id()));
-        (void)coordinator_.Stop(step.stop().run_id(), step.stop().reason());
+        coordinator_.Stop(step.stop().run_id(), step.stop().reason(), [](const auto&) {});
         break;
       case proto::RecordedStep::kEnding:
         Line(absl::StrCat("the coordinator ends: ", step.ending().reason()));

@@ -312,6 +312,9 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
     case Dismissal::kCoordinatorEnded:
       if (close_requested_ != e.reason) Broken("a job was ended without a request");
       break;
+    case Dismissal::kMoved:
+      Broken("the coordinator moved, but its job has no register");
+      break;
     case Dismissal::kRejected:
     case Dismissal::kPreempted:
       break;

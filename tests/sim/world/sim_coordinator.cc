@@ -207,7 +207,10 @@ bool SimCoordinator::DrainHost(const std::string& host) {
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host || !member.info.leased) continue;
-    return coordinator_->Drain(kRunId, id.value(), "requested by an operator").ok();
+    bool taken = false;
+    coordinator_->Drain(kRunId, id.value(), "requested by an operator",
+                        [&taken](const absl::StatusOr<std::string>& answer) { taken = answer.ok(); });
+    return taken;
   }
   return false;
 }
@@ -216,20 +219,21 @@ bool SimCoordinator::PreemptHost(const std::string& host, Duration left, std::op
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host) continue;
-    return coordinator_
-        ->Preempt({.run_id = kRunId,
-                   .node = id.value(),
-                   .reason = "requested by an operator",
-                   .left = left,
-                   .back_in = back_in})
-        .ok();
+    bool given = false;
+    coordinator_->Preempt({.run_id = kRunId,
+                           .node = id.value(),
+                           .reason = "requested by an operator",
+                           .left = left,
+                           .back_in = back_in},
+                          [&given](const absl::StatusOr<std::string>& answer) { given = answer.ok(); });
+    return given;
   }
   return false;
 }
 
 void SimCoordinator::StopJob() {
   if (!alive_ || frozen()) return;
-  (void)coordinator_->Stop(kRunId, "an operator stops the job");
+  coordinator_->Stop(kRunId, "an operator stops the job", [](const auto&) {});
 }
 
 void SimCoordinator::Close(bool at_once) {
