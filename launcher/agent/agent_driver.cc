@@ -77,7 +77,8 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
              fence_.BeforeSign(timer_->Now(), world_.BootNow());
              world_.FillIn(heartbeat);
            },
-       .on_answered = [this](TimePoint sent) { fence_.Answered(sent); },
+       .on_answered = [this](TimePoint sent,
+                             std::optional<Duration> lead_left) { fence_.Answered(sent, lead_left); },
        .heartbeat_interval = config_.rdzv.lease / 4});
   world_.OnWaiting();
 }
@@ -86,10 +87,14 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kHeard:
       return;  // The link handles answers to heartbeats.
-    case proto::CoordinatorMessage::kWelcome:
-      fence_.LeaseFrom(milliseconds(message.welcome().heartbeat_ms()));
+    case proto::CoordinatorMessage::kWelcome: {
+      const proto::Welcome& welcome = message.welcome();
+      std::optional<Duration> lead_left;
+      if (welcome.has_lead_left_ms()) lead_left = ClampedMillis(welcome.lead_left_ms());
+      fence_.LeaseFrom(milliseconds(welcome.heartbeat_ms()), lead_left);
       world_.OnWelcome({node_.id, node_.gone_token});
       return Step(Welcomed{});
+    }
     case proto::CoordinatorMessage::kTakeSnapshot: {
       const proto::TakeSnapshot& order = message.take_snapshot();
       const Round round(order.round());

@@ -230,7 +230,7 @@ TEST_F(AgentTest, AnsweredHeartbeatsRenewTheFence) {
     proto::Heartbeat heartbeat;
     peer_->handlers.heartbeat(heartbeat);
     rounds.insert(heartbeat.round());
-    peer_->handlers.on_answered(std::chrono::steady_clock::now());
+    peer_->handlers.on_answered(std::chrono::steady_clock::now(), std::nullopt);
     timer.expires_after(milliseconds(50));
     timer.async_wait([&](const boost::system::error_code& error) {
       if (!error) beat();

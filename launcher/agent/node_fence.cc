@@ -14,12 +14,19 @@ constexpr size_t kMaxSigns = 64;
 void NodeFence::Joined(Duration lease, BootTime now) {
   lease_ = lease;
   alive_at_ = now;
+  lead_end_.reset();
   signs_.clear();
   job_over_.reset();
 }
 
-void NodeFence::LeaseFrom(Duration heartbeat_interval) {
+void NodeFence::LeaseFrom(Duration heartbeat_interval, std::optional<Duration> lead_left) {
   if (heartbeat_interval > Duration::zero()) lease_ = std::min(lease_, 4 * heartbeat_interval);
+  AliveAt(alive_at_, lead_left);
+}
+
+void NodeFence::AliveAt(BootTime at, std::optional<Duration> lead_left) {
+  alive_at_ = std::max(alive_at_, at);
+  if (lead_left) lead_end_ = std::max(lead_end_.value_or(at), at + *lead_left);
 }
 
 void NodeFence::BeforeSign(TimePoint now, BootTime boot_now) {
@@ -27,9 +34,9 @@ void NodeFence::BeforeSign(TimePoint now, BootTime boot_now) {
   if (signs_.size() > kMaxSigns) signs_.pop_front();
 }
 
-void NodeFence::Answered(TimePoint sent) {
+void NodeFence::Answered(TimePoint sent, std::optional<Duration> lead_left) {
   while (!signs_.empty() && signs_.front().first <= sent) {
-    alive_at_ = std::max(alive_at_, signs_.front().second);
+    AliveAt(signs_.front().second, lead_left);
     signs_.pop_front();
   }
   if (armed_) Renew();
@@ -50,6 +57,9 @@ void NodeFence::WorkersGone() {
   arm_(std::nullopt);
 }
 
-void NodeFence::Renew() { arm_(job_over_.value_or(alive_at_ + lease_ - lease_ / 10)); }
+void NodeFence::Renew() {
+  const BootTime lease_end = alive_at_ + lease_ - lease_ / 10;
+  arm_(job_over_.value_or(std::min(lease_end, lead_end_.value_or(lease_end))));
+}
 
 }  // namespace ddprun

@@ -14,6 +14,8 @@ namespace ddprun {
 // Computes the workers' deadline: nine tenths of a lease after the last heartbeat or join that the
 // coordinator is known to have received. The lease counts from a time that is read before this message is
 // sent, so a late answer cannot extend the lease. The clock also runs while the machine is suspended.
+// If the coordinator leads the job by a register, its answers say how much of its lead is left. The deadline is not later than
+// the end of the lead, which counts from the same time, because another coordinator may then continue the job.
 //   Order: call Joined before each join. Then call BeforeSign before each heartbeat, and Answered after
 //          each answer.
 class NodeFence {
@@ -27,11 +29,12 @@ class NodeFence {
   // The coordinator requests heartbeats at this interval, which is a quarter of the coordinator's lease. The
   // shorter of the coordinator's lease and this node's lease applies. 0: the coordinator requests no
   // heartbeats.
-  void LeaseFrom(Duration heartbeat_interval);
+  //   lead_left: of the answer to the join; nullopt: the lead does not end.
+  void LeaseFrom(Duration heartbeat_interval, std::optional<Duration> lead_left = {});
   // A heartbeat is about to be sent.
   void BeforeSign(TimePoint now, BootTime boot_now);
   // The heartbeat that was sent at `sent` has been answered.
-  void Answered(TimePoint sent);
+  void Answered(TimePoint sent, std::optional<Duration> lead_left = {});
 
   // The job is over. No round follows, and no other node waits for these workers, so they may run until
   // `deadline` even if the coordinator is silent.
@@ -42,10 +45,13 @@ class NodeFence {
 
  private:
   void Renew();
+  // The coordinator has received a message that was sent at `at`, and leads for `lead_left` since then.
+  void AliveAt(BootTime at, std::optional<Duration> lead_left);
 
   const std::function<void(std::optional<BootTime>)> arm_;
   Duration lease_{};
   BootTime alive_at_;                                 // the time from which the lease counts
+  std::optional<BootTime> lead_end_;                  // no deadline is later
   std::deque<std::pair<TimePoint, BootTime>> signs_;  // send times of unanswered heartbeats, oldest first
   bool armed_ = false;
   std::optional<BootTime> job_over_;  // set: the job is over, and this deadline replaces that of the lease

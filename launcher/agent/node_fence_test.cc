@@ -53,6 +53,36 @@ TEST_F(NodeFenceTest, SuspensionCountsAgainstTheLease) {
   EXPECT_THAT(Orders(), ElementsAre(Boot(4500)));
 }
 
+TEST_F(NodeFenceTest, EndsWithTheLeadOfTheCoordinator) {
+  fence_.Joined(seconds(5), Boot(0));
+  fence_.LeaseFrom(milliseconds(1250), milliseconds(3900));
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(Boot(3900)));
+  fence_.BeforeSign(At(0), Boot(1000));
+  fence_.BeforeSign(At(1000), Boot(2000));
+  // The lead was not renewed between the two answers, which say so.
+  fence_.Answered(At(0), milliseconds(3000));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(4000)));
+  fence_.Answered(At(1000), milliseconds(1990));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(4000)));
+  // The lease of the node ends before the lead.
+  fence_.BeforeSign(At(2000), Boot(3000));
+  fence_.Answered(At(2000), seconds(60));
+  EXPECT_THAT(Orders(), ElementsAre(Boot(7500)));
+}
+
+TEST_F(NodeFenceTest, ALeadThatIsOverFencesAtOnce) {
+  fence_.Joined(seconds(5), Boot(0));
+  fence_.LeaseFrom(milliseconds(1250), Duration::zero());
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(Boot(0)));
+  // The next coordinator has a lead of its own.
+  fence_.Joined(seconds(5), Boot(6000));
+  fence_.LeaseFrom(milliseconds(1250), seconds(4));
+  fence_.WorkersStart();
+  EXPECT_THAT(Orders(), ElementsAre(Boot(10'000)));
+}
+
 TEST_F(NodeFenceTest, IsArmedOnlyWhileThereAreWorkers) {
   fence_.Joined(seconds(5), Boot(0));
   fence_.BeforeSign(At(0), Boot(0));

@@ -99,10 +99,20 @@ bool LeadershipMachine::IsOwn(const Lead& lead) const {
   return lead_ && lead.leader == rules_.id && lead.epoch == lead_->epoch;
 }
 
+absl::StatusOr<Lead> LeadershipMachine::LeadOf(const RegisterRecord& record) const {
+  if (!record.exists) return Lead();
+  absl::StatusOr<Lead> lead = DecodeLead(record.lead);
+  if (!lead.ok() || !rules_.check || IsOwn(*lead)) return lead;
+  const bool checked = read_ && seen_->exists && seen_lead_.ok() && seen_->charter == record.charter;
+  if (checked) return lead;
+  if (absl::Status fits = rules_.check(record.charter); !fits.ok()) return fits;
+  return lead;
+}
+
 void LeadershipMachine::Saw(const RegisterRecord& record) {
   if (!seen_ || seen_->version != record.version || seen_->exists != record.exists) seen_at_ = now_;
+  seen_lead_ = LeadOf(record);
   seen_ = record;
-  seen_lead_ = record.exists ? DecodeLead(record.lead) : Lead();
   read_ = true;
   if (record.exists && !seen_lead_.ok()) {
     if (HasLead()) Lose(std::string(seen_lead_.status().message()));

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,6 +45,9 @@ struct LeadershipRules {
   Duration lease = seconds(5);
   std::string id = {};       // of this candidate: unique, also among its earlier processes
   std::string address = {};  // HOST:PORT at which this process serves when it leads
+  // Whether this process can continue a job with this charter. With the charter of another job, or of another version, it
+  // leads never. Pure; empty: with any charter.
+  std::function<absl::Status(const std::string& charter)> check = {};
 };
 
 // --- Events
@@ -164,6 +168,8 @@ class LeadershipMachine {
   Duration Leases(double n) const;
   // Takes note of the record in the register.
   void Saw(const RegisterRecord& record);
+  // Returns the lead of a record, or why this process can neither lead nor follow with that record.
+  absl::StatusOr<Lead> LeadOf(const RegisterRecord& record) const;
   // The record was written by a swap of this candidate's present lead or attempt.
   void SawOwn(const Lead& lead);
   // Returns whether `lead` is this candidate's present lead or attempt.

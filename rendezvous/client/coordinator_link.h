@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "base/time.h"
@@ -26,10 +27,12 @@ class CoordinatorLink {
     // The coordinator answered a heartbeat. `sent` is a time on the steady clock, taken after `heartbeat`
     // returned and before the message was sent, so the coordinator renewed the lease at `sent` or later.
     // Never invoked for an agent without a lease.
-    std::function<void(TimePoint sent)> on_answered = {};
+    //   lead_left: how long the coordinator leads the job, counted from `sent`, unless its lead is renewed; nullopt: without an
+    //              end.
+    std::function<void(TimePoint sent, std::optional<Duration> lead_left)> on_answered = {};
     // Interval of the heartbeats that are sent before the Welcome arrives; 0 means none. The Welcome sets the
     // interval of later heartbeats. On a slow connection, several heartbeats may be due before the Welcome.
-    // The link of the coordinator's own agent ignores both intervals.
+    // The link of the coordinator's own agent ignores the first one, and the other one if it is 0.
     Duration heartbeat_interval{};
   };
 

@@ -104,9 +104,9 @@ class GrpcLink final : public CoordinatorLink,
     if (closing_) return ReadNext();
     Post([this, message = incoming_] {
       Opened();
-      const std::optional<TimePoint> sent = watch_.Received(message, timer_.Now());
+      const std::optional<LinkWatch::Answer> answer = watch_.Received(message, timer_.Now());
       SetTimer();
-      if (sent && handlers_.on_answered) handlers_.on_answered(*sent);
+      if (answer && handlers_.on_answered) handlers_.on_answered(answer->sent, answer->lead_left);
       if (handlers_.on_message) handlers_.on_message(message);
       absl::MutexLock lock(&mutex_);
       ReadNext();

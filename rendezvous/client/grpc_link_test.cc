@@ -123,7 +123,8 @@ class GrpcLinkTest : public ::testing::Test {
                         heartbeat.set_step(steps_++);
                         filled_.push_back(std::chrono::steady_clock::now());
                       },
-                  .on_answered = [this](TimePoint sent) { answered_.push_back(sent); },
+                  .on_answered = [this](TimePoint sent,
+                                        std::optional<Duration> /*lead_left*/) { answered_.push_back(sent); },
                   .heartbeat_interval = heartbeat_interval});
     proto::AgentMessage message;
     message.mutable_join()->set_node_id("n0");

@@ -1,8 +1,16 @@
 #include "rendezvous/client/link_watch.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
+namespace {
+
+constexpr int64_t kMaxLeadMs = int64_t{1000} * 3600 * 24 * 365;  // so that no sum overflows
+
+}  // namespace
 
 void LinkWatch::Started(TimePoint now, Duration welcome_limit) {
   welcome_limit_ = welcome_limit;
@@ -11,7 +19,8 @@ void LinkWatch::Started(TimePoint now, Duration welcome_limit) {
 
 void LinkWatch::Opened(TimePoint now, Duration interval) { BeatFrom(now, interval); }
 
-std::optional<TimePoint> LinkWatch::Received(const proto::CoordinatorMessage& message, TimePoint now) {
+std::optional<LinkWatch::Answer> LinkWatch::Received(const proto::CoordinatorMessage& message,
+                                                     TimePoint now) {
   unanswered_ = 0;
   if (message.has_welcome()) {
     welcome_end_.reset();
@@ -19,9 +28,12 @@ std::optional<TimePoint> LinkWatch::Received(const proto::CoordinatorMessage& me
     if (interval != interval_) BeatFrom(now, interval);
   }
   if (!message.has_heard() || sent_.empty()) return std::nullopt;
-  const TimePoint sent = sent_.front();
+  Answer answer{.sent = sent_.front()};
   sent_.pop_front();
-  return sent;
+  if (message.heard().has_lead_left_ms()) {
+    answer.lead_left = milliseconds(std::clamp<int64_t>(message.heard().lead_left_ms(), 0, kMaxLeadMs));
+  }
+  return answer;
 }
 
 void LinkWatch::HeartbeatSent(TimePoint now) {

@@ -36,9 +36,15 @@ class LinkWatch {
   // The connection is established. Heartbeats are due every `interval` until the Welcome sets another
   // interval. 0 means no heartbeats.
   void Opened(TimePoint now, Duration interval);
-  // A message arrived. If it answers a heartbeat, returns the time at which that heartbeat was sent;
-  // otherwise returns nullopt.
-  std::optional<TimePoint> Received(const proto::CoordinatorMessage& message, TimePoint now);
+  // The answer to a heartbeat; the arguments of CoordinatorLink::Handlers::on_answered.
+  struct Answer {
+    TimePoint sent;
+    std::optional<Duration> lead_left = {};
+
+    bool operator==(const Answer&) const = default;
+  };
+  // A message arrived. Returns nullopt if it does not answer a heartbeat.
+  std::optional<Answer> Received(const proto::CoordinatorMessage& message, TimePoint now);
   void HeartbeatSent(TimePoint now);
 
   // Returns the latest time for the next call of Due, or nullopt if nothing is pending.

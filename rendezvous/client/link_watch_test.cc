@@ -73,8 +73,8 @@ TEST(LinkWatchTest, AHeardAnswersTheOldestHeartbeat) {
   watch.HeartbeatSent(kStart + seconds(1));
   watch.HeartbeatSent(kStart + seconds(2));
   EXPECT_EQ(watch.Received(Welcome(1000), kStart + seconds(2)), std::nullopt);
-  EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), kStart + seconds(1));
-  EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), kStart + seconds(2));
+  EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), LinkWatch::Answer{kStart + seconds(1)});
+  EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), LinkWatch::Answer{kStart + seconds(2)});
   EXPECT_EQ(watch.Received(Heard(), kStart + seconds(2)), std::nullopt);
 }
 

@@ -212,10 +212,16 @@ void Coordinator::Do(const Welcome& e) {
   proto::CoordinatorMessage message;
   message.mutable_welcome()->set_heartbeat_ms(ToMillis(e.heartbeat));
   message.mutable_welcome()->set_seen_addr(e.seen_addr);
+  if (keeper_ != nullptr) message.mutable_welcome()->set_lead_left_ms(ToMillis(keeper_->LeadLeft()));
   Send(e.peer, Shared(std::move(message)));
 }
 
 void Coordinator::Do(const Heard& e) {
+  if (keeper_ != nullptr) {
+    proto::CoordinatorMessage message;
+    message.mutable_heard()->set_lead_left_ms(ToMillis(keeper_->LeadLeft()));
+    return Send(e.peer, Shared(std::move(message)));
+  }
   static const SharedMessage heard = [] {
     proto::CoordinatorMessage message;
     message.mutable_heard();

@@ -1,17 +1,19 @@
 #include "rendezvous/coordinator/local_link.h"
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "rendezvous/client/link_watch.h"
 
 namespace ddprun {
 namespace {
 
-// The interval between heartbeats. The heartbeats of this agent only report progress, because the agent has
-// no lease.
+// The interval between heartbeats of an agent without a lease. They only report progress.
 constexpr Duration kBeat = seconds(1);
 
 // Owned jointly by the link and by each pending handler, so that handlers may run after the link is
@@ -40,20 +42,36 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
 
   void Send(SharedMessage message) override {
     Post([this, message = std::move(message)] {
+      if (!handlers_.on_message) return;
+      const std::optional<LinkWatch::Answer> answer =
+          watch_.Received(*message, std::chrono::steady_clock::now());
+      if (message->welcome().heartbeat_ms() > 0) {
+        interval_ = milliseconds(message->welcome().heartbeat_ms());
+        if (handlers_.heartbeat) BeatLater();
+      }
+      if (answer && handlers_.on_answered) handlers_.on_answered(answer->sent, answer->lead_left);
       if (handlers_.on_message) handlers_.on_message(*message);
     });
   }
-  void End() override {}
+  void End() override {
+    Post([this] {
+      timer_.cancel();
+      const auto on_lost = std::exchange(handlers_, {}).on_lost;
+      if (on_lost) on_lost(absl::UnavailableError("the coordinator in this process hung up"));
+    });
+  }
   std::string address() const override { return address_; }
   bool in_process() const override { return true; }
 
  private:
   void BeatLater() {
-    timer_.expires_at(NextTick(std::chrono::steady_clock::now(), kBeat));
+    const TimePoint now = std::chrono::steady_clock::now();
+    timer_.expires_at(interval_ ? now + *interval_ : NextTick(now, kBeat));
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (error || !self->handlers_.heartbeat) return;
       proto::AgentMessage message;
       self->handlers_.heartbeat(*message.mutable_heartbeat());
+      self->watch_.HeartbeatSent(std::chrono::steady_clock::now());
       self->SendToCoordinator(std::move(message));
       self->BeatLater();
     });
@@ -75,6 +93,8 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
   CoordinatorLink::Handlers handlers_;
   PeerId id_ = 0;
   boost::asio::steady_timer timer_;
+  std::optional<Duration> interval_;  // between heartbeats, as the Welcome requests
+  LinkWatch watch_;                   // only finds the heartbeats that are answered
 };
 
 class LocalLink : public CoordinatorLink {

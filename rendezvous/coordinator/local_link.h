@@ -12,7 +12,8 @@ namespace ddprun {
 
 // `address` is the address at which workers of other nodes reach this host. The coordinator may be destroyed
 // before the link. After the coordinator is destroyed, the link drops all messages to the coordinator. If
-// Handlers::heartbeat is set, the link sends a heartbeat every second.
+// Handlers::heartbeat is set, the link sends a heartbeat every second, or as often as the Welcome requests. It is lost if the
+// coordinator disconnects the agent.
 //   REQUIRES: `io` runs on the coordinator's thread.
 std::unique_ptr<CoordinatorLink> MakeLocalLink(boost::asio::io_context& io, Coordinator* coordinator,
                                                std::string address);

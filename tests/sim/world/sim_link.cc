@@ -133,9 +133,9 @@ void SimLink::OnBytes(const std::string& bytes) {
                                                   place_.host->name(), ": ", message.ShortDebugString()));
   }
   dismissed_ = message.has_dismiss();
-  const std::optional<TimePoint> sent = watch_.Received(message, timer_.Now());
+  const std::optional<LinkWatch::Answer> answer = watch_.Received(message, timer_.Now());
   if (place_.local == nullptr) SetTimer();
-  if (sent) handlers_.on_answered(*sent);
+  if (answer) handlers_.on_answered(answer->sent, answer->lead_left);
   place_.observe(message);
   handlers_.on_message(message);
 }

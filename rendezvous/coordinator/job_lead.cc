@@ -1,0 +1,166 @@
+#include "rendezvous/coordinator/job_lead.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rendezvous/coordinator/charter_codec.h"
+
+namespace ddprun {
+namespace {
+
+// OK if a job can be continued from the register's `charter`, which is empty if the job is new.
+absl::Status CheckCharter(const std::string& run_id, const std::string& charter) {
+  return charter.empty() ? absl::OkStatus() : DecodeCharter(run_id, charter).status();
+}
+
+}  // namespace
+
+JobLead::JobLead(Parts parts)
+    : parts_(std::move(parts)),
+      machine_({.lease = parts_.lease,
+                .id = parts_.id,
+                .address = parts_.address,
+                .check = [run_id = parts_.run_id](const std::string& charter) {
+                  return CheckCharter(run_id, charter);
+                }}) {}
+
+void JobLead::Seek() {
+  leader_.reset();
+  if (leads()) {
+    leader_ = Leader{.here = true, .epoch = machine_.epoch()};
+    return parts_.on_leader(*leader_);
+  }
+  Step(Disconnected{});
+}
+
+void JobLead::Connected(bool standby) { Step(ddprun::Connected{standby}); }
+
+void JobLead::End(std::function<void()> done) {
+  using State = LeadershipMachine::State;
+  if (machine_.state() != State::kLeading && machine_.state() != State::kLeaving) {
+    return parts_.timer->Set(parts_.timer->Now(), std::move(done));
+  }
+  ended_ = std::move(done);
+  if (!ending_) ending_ = Lead::State::kClosed;
+  WakeSoon();
+}
+
+void JobLead::Write(int64_t number, const Charter& charter) {
+  DDPRUN_CHECK(number == charters_ + 1, "charter " << number << " follows charter " << charters_);
+  charters_ = number;
+  charters_to_write_.push_back(EncodeCharter(parts_.run_id, charter));
+  WakeSoon();
+}
+
+void JobLead::HandOver(bool forget) {
+  ending_ = Lead::State::kLeft;
+  if (forget) {
+    ++charters_;
+    charters_to_write_.emplace_back();  // the next job of this name begins with nothing
+  }
+  WakeSoon();
+}
+
+Duration JobLead::LeadLeft() const {
+  if (!leads()) return Duration::zero();
+  return std::max(Duration::zero(), machine_.leads_until() - parts_.boot_now());
+}
+
+void JobLead::WakeSoon() {
+  if (std::exchange(wakes_soon_, true)) return;
+  parts_.timer->Set(parts_.timer->Now(), [this] { Wake(); });
+}
+
+void JobLead::Wake() {
+  wakes_soon_ = false;
+  for (std::string& charter : std::exchange(charters_to_write_, {})) Step(CharterChanged{std::move(charter)});
+  EndLeadIfWritten();
+  Step(LeadershipTick{});
+}
+
+void JobLead::EndLeadIfWritten() {
+  if (!ending_ || charters_ != written_) return;
+  Step(LeaderEnds{*std::exchange(ending_, std::nullopt)});
+}
+
+void JobLead::Step(const LeadershipEvent& event) {
+  for (const LeadershipEffect& effect : machine_.Step(event, parts_.boot_now())) {
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  SetTimer();
+}
+
+void JobLead::SetTimer() {
+  if (wakes_soon_) return;
+  const std::optional<BootTime> next = machine_.NextDeadline();
+  if (!next) return parts_.timer->Set(std::nullopt, {});
+  const Duration left = std::max(Duration::zero(), *next - parts_.boot_now());
+  parts_.timer->Set(parts_.timer->Now() + left, [this] { Wake(); });
+}
+
+void JobLead::Do(const ReadRegister& e) {
+  parts_.charter_register->Read(
+      e.limit, [this](absl::StatusOr<RegisterRecord> record) { Step(ReadDone{std::move(record)}); });
+}
+
+void JobLead::Do(const SwapRegister& e) {
+  parts_.charter_register->Swap(
+      {.version = e.version, .exists = e.exists}, e.lead, e.charter, e.limit,
+      [this](absl::StatusOr<SwapResult> result) { Step(SwapDone{std::move(result)}); });
+}
+
+void JobLead::Do(const FollowLeader& e) {
+  parts_.log("leader_found", parts_.run_id, absl::StrCat(e.address, ", epoch ", e.epoch));
+  leader_ = Leader{.address = e.address, .epoch = e.epoch};
+  parts_.on_leader(*leader_);
+}
+
+void JobLead::Do(const ddprun::BeginToLead& e) {
+  charters_ = written_ = 0;
+  ending_.reset();
+  LeadBegun begun{.run_id = parts_.run_id, .after_loss = !e.handed_over};
+  // LeadershipRules::check has accepted it.
+  if (!e.charter.empty()) begun.charter = *DecodeCharter(parts_.run_id, e.charter);
+  parts_.log("lead_begun", parts_.run_id,
+             absl::StrCat("epoch ", e.epoch,
+                          e.charter.empty() ? ", a new job"
+                          : e.handed_over   ? ", handed over"
+                                            : ", the last coordinator is lost"));
+  parts_.coordinator->BeginToLead(std::move(begun), this);
+  leader_ = Leader{.here = true, .epoch = e.epoch};
+  parts_.on_leader(*leader_);
+}
+
+void JobLead::Do(const ddprun::CharterWritten& e) {
+  written_ = e.number;
+  parts_.coordinator->CharterWritten(e.number);
+  EndLeadIfWritten();
+}
+
+void JobLead::Do(const LeadLost& e) {
+  charters_to_write_.clear();
+  leader_.reset();
+  ending_.reset();
+  parts_.log("lead_lost", parts_.run_id, e.why);
+  parts_.coordinator->LeadLost();
+  if (ended_) std::exchange(ended_, {})();
+}
+
+void JobLead::Do(const LeadEnded& e) {
+  parts_.log("lead_ended", parts_.run_id, e.written ? "" : "the register has not confirmed it");
+  parts_.coordinator->HandedOver();
+  if (ended_) std::exchange(ended_, {})();
+}
+
+void JobLead::Do(const JobIsOver& e) {
+  const absl::StatusOr<Charter> charter = DecodeCharter(parts_.run_id, e.charter);
+  if (!charter.ok()) return parts_.on_trouble(charter.status());
+  parts_.on_over(charter->end.value_or(Charter::End{Dismissal::kCoordinatorEnded, "it has ended"}));
+}
+
+void JobLead::Do(const RegisterFails& e) { parts_.on_trouble(e.why); }
+
+}  // namespace ddprun
