@@ -61,7 +61,7 @@ constexpr Duration kFlushLimit = seconds(5);
 // controller a request from every node.
 constexpr Duration kNameLimit = seconds(3);
 
-using LinkHandler = std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)>;
+using SearchHandler = std::function<void(SearchResult)>;
 
 // The process's io_context. It is never destroyed, because its destructor would wait for pending name
 // lookups.
@@ -337,7 +337,7 @@ class Launcher {
                      .address = address,
                      .first_last_call = chose_endpoint() ? Duration::zero() : last_call,
                      .last_call = last_call,
-                     .relink = [this](Duration limit, LinkHandler done) { Relink(limit, std::move(done)); },
+                     .relink = [this](Duration limit, SearchHandler done) { Relink(limit, std::move(done)); },
                      .open_line = coordinator_ == nullptr
                                       ? OpenLine([this](auto done) { OpenWardensLine(std::move(done)); })
                                       : OpenLine(),
@@ -349,7 +349,7 @@ class Launcher {
     agent_->Start(TraceLink(std::move(link), log_));
   }
 
-  void Relink(Duration limit, LinkHandler done) {
+  void Relink(Duration limit, SearchHandler done) {
     if (coordinator_ == nullptr) return asio::co_spawn(io_, FindAgain(limit, std::move(done)), Rethrow);
     asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
@@ -366,7 +366,7 @@ class Launcher {
 
   // Connects to the address at which the coordinator was first found. A new name lookup could lead to another
   // coordinator.
-  asio::awaitable<void> FindAgain(Duration limit, LinkHandler done) {
+  asio::awaitable<void> FindAgain(Duration limit, SearchHandler done) {
     FindLimits limits;
     limits.total = limit;
     limits.refusal_is_final = true;

@@ -94,7 +94,8 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                         .last_call = parts.last_call,
                         .stop_timeout =
                             config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
-               .leased = parts.leased}) {
+               .leased = parts.leased,
+               .seek_limit = parts.seek_limit}) {
   if (!parts.counts_down) return;
   countdown_.emplace(std::make_unique<AsioWakeTimer>(io), [this](Duration left) {
     log_.Say(absl::StrCat("the workers start in ", left / seconds(1), " s at the latest"));

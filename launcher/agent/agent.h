@@ -26,10 +26,9 @@
 
 namespace ddprun {
 
-// Searches for the coordinator for at most `limit`, then calls `done` once, with a new link that is not
-// started or with an error. Does not call `done` before it returns or after the agent has finished.
-using Relink = std::function<void(
-    Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done)>;
+// Searches for the coordinator for at most `limit`, then calls `done` once. Does not call `done` before it returns or after
+// the agent has finished.
+using Relink = std::function<void(Duration limit, std::function<void(SearchResult)> done)>;
 
 // Opens a connection to the coordinator for the warden, and calls `done` with the descriptor of the
 // connection, which `done` borrows. Calls `done` at most once, neither before it returns nor after the agent
@@ -59,8 +58,10 @@ class Agent final : private AgentWorld {
     // workers. If this function is empty, the address and interface are unknown.
     std::function<NodeNetwork()> network = {};
     // Whether the warden kills the workers before this node's lease expires; see node_fence.h. False in the
-    // coordinator's process, because the agent and the coordinator fail together.
+    // coordinator's process, because the agent and the coordinator fail together, unless the job has a register.
     bool leased = true;
+    // How long the agent looks for a coordinator when it has lost its own; zero: a little longer than the lease.
+    Duration seek_limit{};
     bool counts_down = false;  // whether to log the remaining time of the last call, for users at a terminal
   };
 
@@ -84,8 +85,7 @@ class Agent final : private AgentWorld {
   BootTime BootNow() const override { return BootClock::now(); }
   NodeIdentity NewIdentity() override;
   absl::StatusOr<int> OfferStore() override { return stores_.Offer(); }
-  void FindCoordinator(Duration limit,
-                       std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
+  void FindCoordinator(Duration limit, std::function<void(SearchResult)> done) override {
     relink_(limit, std::move(done));
   }
   void StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) override;

@@ -38,6 +38,16 @@ Assignment FromStart(const proto::Start& start) {
           .master_port = start.master_port()};
 }
 
+AgentPolicy PolicyOf(const LaunchConfig& config, Duration seek_limit) {
+  AgentPolicy policy{.nproc = config.num_local_workers,
+                     .grace = config.shutdown_timeout,
+                     .lease = config.rdzv.lease,
+                     .exit_codes = config.exit_codes,
+                     .notice_signals = NumbersOf(config.preempt_signals)};
+  policy.seek_limit = seek_limit > Duration::zero() ? seek_limit : policy.lease + kSeekBeyondLease;
+  return policy;
+}
+
 }  // namespace
 
 AgentDriver::AgentDriver(Parts parts)
@@ -45,11 +55,7 @@ AgentDriver::AgentDriver(Parts parts)
       world_(*parts.world),
       timer_(std::move(parts.timer)),
       node_(std::move(parts.node)),
-      machine_({.nproc = config_.num_local_workers,
-                .grace = config_.shutdown_timeout,
-                .lease = config_.rdzv.lease,
-                .exit_codes = config_.exit_codes,
-                .notice_signals = NumbersOf(config_.preempt_signals)}),
+      machine_(PolicyOf(config_, parts.seek_limit)),
       fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
         if (leased) world_.FenceWorkers(deadline);
       }) {}
@@ -61,6 +67,12 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
   node_.previous_id = std::exchange(node_.id, std::move(self.id));
   node_.previous_token = std::exchange(node_.gone_token, std::move(self.gone_token));
   node_.store_port = *port;
+  if (last_) {
+    JoiningNode::Last& last = node_.last.emplace();
+    last.assignment = last_->assignment;
+    if (const int64_t step = world_.FurthestStep(last_->assignment.round); step > 0) last.step = step;
+    last.ran = last_->gone_at.value_or(timer_->Now()) - last_->started_at;
+  }
   link_ = std::move(link);
   joined_ = false;
   link_->Start(
@@ -130,7 +142,10 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
 
 void AgentDriver::Step(const AgentEvent& event) {
   const AgentEffects effects = machine_.Step(event, timer_->Now());
-  if (std::holds_alternative<WorkersGone>(event) && machine_.alive() == 0) fence_.WorkersGone();
+  if (std::holds_alternative<WorkersGone>(event) && machine_.alive() == 0) {
+    fence_.WorkersGone();
+    if (last_ && !last_->gone_at) last_->gone_at = timer_->Now();
+  }
   for (const AgentEffect& effect : effects) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
@@ -158,6 +173,7 @@ void AgentDriver::Send(const proto::AgentMessage& message) {
 
 void AgentDriver::Do(const StartWorkers& e) {
   fence_.WorkersStart();
+  last_ = {e.assignment, timer_->Now()};
   world_.StartWorkers(e.assignment, e.keep);
 }
 
@@ -228,11 +244,12 @@ void AgentDriver::Do(const Rejoin& e) {
     link_->Close();
     old_link_ = std::move(link_);
   }
-  world_.FindCoordinator(e.limit, [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
+  world_.FindCoordinator(e.limit, [this](SearchResult result) {
     // The agent may have stopped seeking, for example because of a signal.
     if (machine_.state() != AgentMachine::State::kSeeking) return;
-    if (!link.ok()) return Step(RejoinFailed{std::string(link.status().message())});
-    Join(*std::move(link));
+    if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) return Join(std::move(*link));
+    if (const auto* over = std::get_if<Dismissed>(&result)) return Step(*over);
+    Step(RejoinFailed{std::string(std::get<absl::Status>(result).message())});
   });
 }
 

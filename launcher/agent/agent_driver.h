@@ -29,8 +29,9 @@ class AgentDriver {
     std::unique_ptr<WakeTimer> timer;
     JoiningNode node = {};  // identity and store port are set at each join
     // Whether the warden kills the workers before this node's lease expires; see node_fence.h. False in the
-    // coordinator's process, because the agent and the coordinator fail together.
+    // coordinator's process, because the agent and the coordinator fail together, unless the job has a register.
     bool leased = true;
+    Duration seek_limit{};  // as in AgentPolicy; zero: its default
   };
 
   explicit AgentDriver(Parts parts);
@@ -78,6 +79,13 @@ class AgentDriver {
   // object or may still be sending messages.
   std::unique_ptr<CoordinatorLink> old_link_;
   bool joined_ = false;  // the join was sent on link_
+  // The workers of the last round.
+  struct LastWorkers {
+    Assignment assignment;
+    TimePoint started_at;
+    std::optional<TimePoint> gone_at = {};
+  };
+  std::optional<LastWorkers> last_;
   std::optional<TimePoint> timer_at_;
   std::optional<absl::Status> broken_;  // an error during the current Step
 };

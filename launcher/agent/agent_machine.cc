@@ -11,8 +11,6 @@
 namespace ddprun {
 namespace {
 
-// The search for the coordinator lasts this much longer than a lease.
-constexpr Duration kSeekBeyondLease = seconds(1);
 constexpr Duration kFirstPause = milliseconds(100);
 constexpr Duration kLongestPause = seconds(5);
 // A node that is cut off again within this time after a rejoin pauses before the next attempt.
@@ -104,6 +102,10 @@ void AgentMachine::On(const Dismissed& e) {
   if (e.reason == Dismissal::kEvicted && !end_) {
     if (state_ == State::kSeeking) return SeekAgain(e.message);
     return CutOff({e.message, EndReason::kEvicted}, /*at_once=*/true);
+  }
+  if (e.reason == Dismissal::kMoved && !end_) {
+    if (state_ == State::kSeeking) return SeekAgain(e.message);
+    return CutOff({e.message, EndReason::kCoordinatorLost}, /*at_once=*/false);
   }
   const bool succeeded = e.reason == Dismissal::kSucceeded;
   if (!succeeded) Say(e.message);
@@ -444,7 +446,7 @@ void AgentMachine::Seek() {
   joined_ = false;
   const bool settled = !rejoined_at_ || now_ - *rejoined_at_ >= kSettled;
   pause_ = settled ? Duration::zero() : Longer(pause_);
-  seek_end_ = now_ + pause_ + policy_.lease + kSeekBeyondLease;
+  seek_end_ = now_ + pause_ + policy_.seek_limit;
   if (settled) {
     seek_at_.reset();
     effects_.push_back(Rejoin{seek_end_ - now_});

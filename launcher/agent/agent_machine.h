@@ -21,8 +21,8 @@
 //     +--- Dismiss, a signal ----------------------------> +----------+  workers gone; agent is ending
 // clang-format on
 //
-// A node is cut off if it was evicted, if it has lost its connection to the coordinator, or if its fence has
-// fired. The other nodes continue without the node that is cut off. That node rejoins as a new node; if it
+// A node is cut off if it was evicted, if it has lost its connection to the coordinator, if the coordinator moves to another
+// process, or if its fence has fired. The other nodes continue without the node that is cut off. That node rejoins as a new node; if it
 // cannot rejoin, its agent ends. In Stopping, the workers receive a signal and have a grace period; then the
 // workers and all processes that they started receive SIGKILL. If other nodes may have started the next
 // round, SIGKILL is sent immediately. AgentBroken causes the same transitions as a signal.
@@ -56,13 +56,17 @@
 
 namespace ddprun {
 
+// A coordinator that is there is found within a lease and this time.
+inline constexpr Duration kSeekBeyondLease = seconds(1);
+
 struct AgentPolicy {
   int nproc = 1;  // number of local workers, >= 1
   // Time between the first signal to the workers and SIGKILL, unless SIGKILL is sent immediately.
   Duration grace = seconds(30);
-  // Time after which a silent node counts as lost. A node that is cut off searches for its coordinator for
-  // this time plus one second.
+  // Time after which a silent node counts as lost.
   Duration lease = seconds(5);
+  // How long a node that is cut off searches for its coordinator.
+  Duration seek_limit = seconds(6);
   ExitCodes exit_codes = ExitCodes::kTorchrun;
   std::set<int> notice_signals = {};  // of --preempt-signal
 };

@@ -188,6 +188,51 @@ TEST_F(AgentMachineTest, AnEvictedNodeKillsItsWorkersAndRejoins) {
   EXPECT_EQ(End(), EndReason::kEvicted);
 }
 
+TEST_F(AgentMachineTest, AWaitingNodeFollowsACoordinatorThatMoves) {
+  EXPECT_THAT(Dismiss(Dismissal::kMoved), ElementsAre("rejoin 6000"));
+  EXPECT_THAT(Said(), HasSubstr("because: this node joins again"));
+  EXPECT_THAT(Lose(), IsEmpty());  // the new connection breaks, too
+  now_ = *machine_.NextDeadline();
+  EXPECT_THAT(Step(AgentTick{}), ElementsAre("rejoin 5900"));
+  Step(Welcomed{});
+  EXPECT_EQ(machine_.state(), AgentMachine::State::kIdle);
+}
+
+TEST_F(AgentMachineTest, ParkedWorkersEndWhenTheCoordinatorMoves) {
+  Start(0);
+  for (const int rank : {0, 1}) Step(WorkerSurvives{LocalRank(rank)});
+  Stop(0);
+  Step(WorkerParked{LocalRank(0), Round(0)});
+  Step(WorkerParked{LocalRank(1), Round(0)});
+  ASSERT_EQ(machine_.state(), AgentMachine::State::kParked);
+  EXPECT_THAT(Dismiss(Dismissal::kMoved), ElementsAre("tell 0 1 r0 is over, the last", "SIGTERM"));
+  Ended(0, Exited{0});
+  EXPECT_THAT(Ended(1, Exited{0}), ElementsAre("kill"));
+  EXPECT_THAT(Gone(), ElementsAre("rejoin 6000"));
+}
+
+TEST_F(AgentMachineTest, ANodeThatEndsDoesNotFollowTheCoordinator) {
+  Start(0);
+  Signal(SIGTERM);
+  EXPECT_THAT(Dismiss(Dismissal::kMoved), IsEmpty());
+  Ended(0, Exited{0});
+  Ended(1, Exited{0});
+  EXPECT_THAT(Gone(), ElementsAre("left", "exit 75"));
+}
+
+TEST_F(AgentMachineTest, TheJobMayBeOverWhileANodeSearches) {
+  Lose();
+  ASSERT_EQ(machine_.state(), AgentMachine::State::kSeeking);
+  EXPECT_THAT(Dismiss(Dismissal::kFailed), ElementsAre("exit 1"));
+  EXPECT_EQ(End(), EndReason::kJobFailed);
+}
+
+TEST_F(AgentMachineTest, TheSearchMayTakeLonger) {
+  AgentMachine machine({.seek_limit = seconds(600)});
+  const AgentEffects effects = machine.Step(CoordinatorLost{"it hung up"}, now_);
+  EXPECT_EQ(std::get<Rejoin>(effects.back()).limit, seconds(600));
+}
+
 TEST_F(AgentMachineTest, AnEvictedWaitingNodeRejoinsImmediately) {
   EXPECT_THAT(Dismiss(Dismissal::kEvicted), ElementsAre("rejoin 6000"));
 }

@@ -8,8 +8,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/assignment.h"
 #include "base/failure.h"
@@ -31,6 +33,10 @@ struct NodeIdentity {
   std::string gone_token;  // a secret: its holder may report that this node is gone
 };
 
+// The result of the search for a coordinator: a link that is not started; or that the job is over, so that there will be no
+// coordinator; or an error.
+using SearchResult = std::variant<std::unique_ptr<CoordinatorLink>, Dismissed, absl::Status>;
+
 // The environment of an AgentDriver.
 //   Order:   methods do not call the driver; results reach the driver later, as AgentEvents.
 //   Threads: called on the driver's thread.
@@ -43,11 +49,9 @@ class AgentWorld {
   virtual NodeIdentity NewIdentity() = 0;
   // Opens an empty worker store for the next round and returns its port.
   virtual absl::StatusOr<int> OfferStore() = 0;
-  // Searches for the coordinator for at most `limit`, then calls `done` once, with a link that is not
-  // started or with an error. Does not call `done` after OnFinish. Called only to rejoin: the first link is
-  // an argument of AgentDriver::Join.
-  virtual void FindCoordinator(
-      Duration limit, std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) = 0;
+  // Searches for the coordinator for at most `limit`, then calls `done` once. Does not call `done` after OnFinish. Called only
+  // to rejoin: the first link is an argument of AgentDriver::Join.
+  virtual void FindCoordinator(Duration limit, std::function<void(SearchResult)> done) = 0;
 
   // --- Workers. WorkerEnded is reported for each worker that ends.
 

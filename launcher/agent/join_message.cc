@@ -24,6 +24,14 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
   join.set_gone_token(node.gone_token);
   join.set_previous_node_id(node.previous_id);
   join.set_previous_gone_token(node.previous_token);
+  if (node.last) {
+    proto::LastPlace& last = *join.mutable_last();
+    last.set_round(node.last->assignment.round.value());
+    last.set_group_rank(node.last->assignment.group_rank.value());
+    last.set_first_rank(node.last->assignment.first_rank.value());
+    if (node.last->step) last.set_step(*node.last->step);
+    last.set_ran_ms(ToMillis(node.last->ran));
+  }
   for (const std::string& host : config.expected_hosts) join.add_expected_hosts(host);
   JobRules rules = config.rules;
   rules.min_nodes = config.min_nodes;

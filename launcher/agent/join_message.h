@@ -1,8 +1,10 @@
 // Builds an agent's join message, which describes the agent's node and the rules of the job.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "base/assignment.h"
 #include "base/time.h"
 #include "launcher/config/launch_config.h"
 #include "proto/rendezvous.pb.h"
@@ -24,6 +26,13 @@ struct JoiningNode {
   // first join.
   std::string previous_id = {};
   std::string previous_token = {};
+  // The last round in which this node took part, with its place there.
+  struct Last {
+    Assignment assignment = {};
+    std::optional<int64_t> step = {};  // the furthest step that a worker reported
+    Duration ran = {};                 // how long the workers ran
+  };
+  std::optional<Last> last = {};
 };
 
 proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& node);

@@ -65,6 +65,17 @@ TEST(JoinMessageTest, DescribesTheNodeAndTheJobRules) {
   EXPECT_EQ(join.stop_timeout_ms(), 45'000);
 }
 
+TEST(JoinMessageTest, SaysWhereTheNodeWasLast) {
+  JoiningNode node;
+  EXPECT_FALSE(JoinMessage(LaunchConfig(), node).join().has_last());
+  node.last.emplace().assignment = {.round = Round(3), .group_rank = GroupRank(1), .first_rank = Rank(8)};
+  node.last->ran = seconds(7);
+  const proto::LastPlace without_step = JoinMessage(LaunchConfig(), node).join().last();
+  EXPECT_EQ(without_step.ShortDebugString(), "round: 3 group_rank: 1 first_rank: 8 ran_ms: 7000");
+  node.last->step = 500;
+  EXPECT_EQ(JoinMessage(LaunchConfig(), node).join().last().step(), 500);
+}
+
 TEST(JoinMessageTest, NodeRankIsOptional) {
   EXPECT_FALSE(JoinMessage(LaunchConfig(), {}).join().has_node_rank());
 }

@@ -1,5 +1,7 @@
 #include "rendezvous/coordinator/round_codec.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +48,22 @@ std::optional<Progress> DecodeProgress(const proto::Heartbeat& heartbeat) {
   return progress;
 }
 
+absl::StatusOr<LastPlace> DecodeLastPlace(const proto::LastPlace& last) {
+  RETURN_IF_ERROR(InRange("round", last.round(), 0, std::numeric_limits<int32_t>::max()));
+  RETURN_IF_ERROR(InRange("group_rank", last.group_rank(), 0, kMaxNodes));
+  RETURN_IF_ERROR(InRange("first_rank", last.first_rank(), 0, std::numeric_limits<int32_t>::max()));
+  RETURN_IF_ERROR(InRange("ran_ms", last.ran_ms(), 0, kMaxMillis));
+  LastPlace place{.round = Round(static_cast<int>(last.round())),
+                  .rank = GroupRank(last.group_rank()),
+                  .first_rank = Rank(last.first_rank()),
+                  .ran = milliseconds(last.ran_ms())};
+  if (last.has_step()) {
+    RETURN_IF_ERROR(InRange("step", last.step(), 0, std::numeric_limits<int64_t>::max()));
+    place.step = last.step();
+  }
+  return place;
+}
+
 }  // namespace
 
 absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
@@ -77,6 +95,9 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
   if (join.has_node_rank()) {
     RETURN_IF_ERROR(InRange("node_rank", join.node_rank(), 0, kMaxNodes));
     info.requested_rank = join.node_rank();
+  }
+  if (join.has_last()) {
+    ASSIGN_OR_RETURN(info.last, DecodeLastPlace(join.last()), "last");
   }
   return info;
 }

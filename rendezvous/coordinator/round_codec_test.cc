@@ -52,10 +52,33 @@ TEST(RoundCodecTest, DecodesARequestedRank) {
   EXPECT_EQ(node->requested_rank, 0);
 }
 
+TEST(RoundCodecTest, DecodesTheLastPlace) {
+  EXPECT_FALSE(DecodeNodeInfo(GoodJoin())->last.has_value());
+  proto::Join join = GoodJoin();
+  join.mutable_last()->set_round(3);
+  join.mutable_last()->set_group_rank(1);
+  join.mutable_last()->set_first_rank(8);
+  join.mutable_last()->set_ran_ms(7000);
+  const LastPlace place = *DecodeNodeInfo(join)->last;
+  EXPECT_EQ(place.round, Round(3));
+  EXPECT_EQ(place.rank, GroupRank(1));
+  EXPECT_EQ(place.first_rank, Rank(8));
+  EXPECT_EQ(place.ran, seconds(7));
+  EXPECT_FALSE(place.step.has_value());
+  join.mutable_last()->set_step(500);
+  EXPECT_EQ(DecodeNodeInfo(join)->last->step, 500);
+}
+
 TEST(RoundCodecTest, InvalidJoinsAreErrors) {
   const std::vector<std::pair<std::function<void(proto::Join&)>, const char*>> cases = {
       {[](auto& j) { j.set_protocol(kProtocolVersion + 1); }, "start the same ddprun on all nodes"},
       {[](auto& j) { j.clear_run_id(); }, "run_id is empty"},
+      {[](auto& j) { j.mutable_last()->set_round(-1); }, "round is -1"},
+      {[](auto& j) { j.mutable_last()->set_round(int64_t{1} << 40); }, "round is 1099511627776"},
+      {[](auto& j) { j.mutable_last()->set_group_rank(-1); }, "group_rank is -1"},
+      {[](auto& j) { j.mutable_last()->set_first_rank(-1); }, "first_rank is -1"},
+      {[](auto& j) { j.mutable_last()->set_step(-1); }, "step is -1"},
+      {[](auto& j) { j.mutable_last()->set_ran_ms(-1); }, "ran_ms is -1"},
       {[](auto& j) { j.set_run_id(std::string(257, 'x')); }, "run_id has 257 bytes; at most 256 are allowed"},
       {[](auto& j) { j.clear_node_id(); }, "node_id is empty"},
       {[](auto& j) { j.set_host(std::string(257, 'x')); }, "host has 257 bytes"},

@@ -97,16 +97,15 @@ void SimAgent::InAgent(std::function<void()> what) {
 }
 
 void SimAgent::Start() {
-  Find(config_.rdzv.join_timeout, /*once=*/false,
-       [this](absl::StatusOr<std::unique_ptr<CoordinatorLink>> link) {
-         if (link.ok()) return driver_.Join(*std::move(link));
-         Trace(absl::StrCat(place_.host->name(), " found no coordinator"));
-         OnFinish({EndReason::kJoinTimeout, 1});
-       });
+  Find(config_.rdzv.join_timeout, /*once=*/false, [this](SearchResult result) {
+    if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result))
+      return driver_.Join(std::move(*link));
+    Trace(absl::StrCat(place_.host->name(), " found no coordinator"));
+    OnFinish({EndReason::kJoinTimeout, 1});
+  });
 }
 
-void SimAgent::Find(Duration limit, bool once,
-                    std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) {
+void SimAgent::Find(Duration limit, bool once, std::function<void(SearchResult)> done) {
   found_ = std::make_unique<SimLink>(
       SimLink::Place{.host = place_.host,
                      .tcp = place_.job->tcp,

@@ -88,8 +88,7 @@ class SimAgent final : private AgentWorld {
   BootTime BootNow() const override { return BootTime(place_.host->now().time_since_epoch()); }
   NodeIdentity NewIdentity() override;
   absl::StatusOr<int> OfferStore() override { return place_.new_port(); }
-  void FindCoordinator(Duration limit,
-                       std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done) override {
+  void FindCoordinator(Duration limit, std::function<void(SearchResult)> done) override {
     Find(limit, /*once=*/true, std::move(done));
   }
   void StartWorkers(const Assignment& assignment, const std::set<LocalRank>& keep) override;
@@ -115,8 +114,7 @@ class SimAgent final : private AgentWorld {
   // Runs `what` in the agent. Defers the call while the agent is stopped, and drops it after the agent has
   // exited.
   void InAgent(std::function<void()> what);
-  void Find(Duration limit, bool once,
-            std::function<void(absl::StatusOr<std::unique_ptr<CoordinatorLink>>)> done);
+  void Find(Duration limit, bool once, std::function<void(SearchResult)> done);
   // Checks a message from the coordinator.
   void Check(const proto::CoordinatorMessage& message);
   // Observes a message to the coordinator.
