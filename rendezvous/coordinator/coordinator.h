@@ -105,8 +105,10 @@ class Coordinator {
   int num_peers() const { return machine_.num_peers(); }
   // Sets a function that is called after every step.
   void set_on_step(std::function<void()> f) { on_step_ = std::move(f); }
-  // Returns whether there is a job with this id. It may have ended.
-  bool HasJob(const std::string& run_id) const { return machine_.jobs().contains(run_id); }
+  // Returns whether there is a job with this id, which may have ended, or whether this process leads it.
+  bool HasJob(const std::string& run_id) const {
+    return machine_.jobs().contains(run_id) || (keeper_ != nullptr && led_ == run_id);
+  }
   // Returns the status page as a JSON object.
   //   Source: docs/protocol.md, section "HTTP".
   boost::json::object Status() const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/charter/testing/memory_register.h"
 #include "rendezvous/coordinator/charter_codec.h"
 #include "rendezvous/coordinator/coordinator_fixture.h"
 
@@ -66,43 +67,8 @@ class Clock {
   std::vector<Timer*> timers_;
 };
 
-// The register, and a view of it that can be cut off.
-struct Service {
-  Clock* clock;
-  RegisterRecord record = {.version = 7};
-};
-
-class MemoryRegister final : public CharterRegister {
- public:
-  explicit MemoryRegister(Service* service) : service_(*service) {}
-  void Read(Duration, std::function<void(absl::StatusOr<RegisterRecord>)> done) override {
-    service_.clock->Soon([this, done] { ok() ? done(service_.record) : done(why); });
-  }
-  void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter, Duration,
-            std::function<void(absl::StatusOr<SwapResult>)> done) override {
-    service_.clock->Soon([this, expected, lead, charter, done] {
-      if (!ok()) return done(why);
-      RegisterRecord& record = service_.record;
-      if (record.exists != expected.exists || (record.exists && record.version != expected.version))
-        return done(SwapResult{false, record});
-      record = {record.version + 1, true, lead, charter.value_or(record.charter)};
-      ++swaps;
-      if (charter) ++charters;
-      done(SwapResult{true, record});
-    });
-  }
-  bool ok() const { return why.ok(); }
-
-  absl::Status why;  // what it answers instead, if it is not OK
-  int swaps = 0;
-  int charters = 0;  // swaps with a charter
-
- private:
-  Service& service_;
-};
-
 struct Process {
-  Process(Clock* clock, Service* service, std::string process_name, const std::string& job = "j")
+  Process(Clock* clock, MemoryRecord* service, std::string process_name, const std::string& job = "j")
       : name(std::move(process_name)), reg(service) {
     const auto log = [this](absl::string_view event, absl::string_view, absl::string_view reason) {
       log_text += absl::StrCat(event, " ", reason, "\n");
@@ -167,7 +133,7 @@ class JobLeadTest : public ::testing::Test {
   absl::StatusOr<Charter> Written() const { return DecodeCharter("j", service_.record.charter); }
 
   Clock clock_;
-  Service service_{&clock_};
+  MemoryRecord service_{[this](std::function<void()> what) { clock_.Soon(std::move(what)); }};
   Process first_{&clock_, &service_, "first"};
   Process second_{&clock_, &service_, "second"};
   FakePeer a_{/*in_process=*/true}, b_, c_, d_;

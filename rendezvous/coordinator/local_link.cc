@@ -47,7 +47,7 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
           watch_.Received(*message, std::chrono::steady_clock::now());
       if (message->welcome().heartbeat_ms() > 0) {
         interval_ = milliseconds(message->welcome().heartbeat_ms());
-        if (handlers_.heartbeat) BeatLater();
+        BeatLater();
       }
       if (answer && handlers_.on_answered) handlers_.on_answered(answer->sent, answer->lead_left);
       if (handlers_.on_message) handlers_.on_message(*message);
@@ -68,9 +68,10 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
     const TimePoint now = std::chrono::steady_clock::now();
     timer_.expires_at(interval_ ? now + *interval_ : NextTick(now, kBeat));
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-      if (error || !self->handlers_.heartbeat) return;
+      if (error || !self->handlers_.on_message) return;  // closed
       proto::AgentMessage message;
-      self->handlers_.heartbeat(*message.mutable_heartbeat());
+      proto::Heartbeat& heartbeat = *message.mutable_heartbeat();
+      if (self->handlers_.heartbeat) self->handlers_.heartbeat(heartbeat);
       self->watch_.HeartbeatSent(std::chrono::steady_clock::now());
       self->SendToCoordinator(std::move(message));
       self->BeatLater();

@@ -20,10 +20,10 @@ constexpr Duration kStoreLinger = seconds(1);
 
 }  // namespace
 
-CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log)
+CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log, CoordinatorLimits limits)
     : io_(io),
       log_(log),
-      coordinator_(std::make_unique<AsioWakeTimer>(io), std::move(log)),
+      coordinator_(std::make_unique<AsioWakeTimer>(io), std::move(log), limits),
       store_(NewStore()),
       grpc_(io, &coordinator_, ClientClosed()),
       pages_([this](const HttpTarget& target) { return Page(target); }),
@@ -33,8 +33,9 @@ CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log l
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::asio::io_context& io,
                                                                        const std::string& address, int port,
-                                                                       Coordinator::Log log) {
-  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(io, std::move(log)));
+                                                                       Coordinator::Log log,
+                                                                       CoordinatorLimits limits) {
+  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(io, std::move(log), limits));
   PortHandlers handlers;
   handlers.c10d = [h = host.get()](int fd) { h->store_->Serve(fd); };
   handlers.http = [h = host.get()](boost::asio::ip::tcp::socket socket) {

@@ -30,7 +30,8 @@ class CoordinatorHost {
   // `address`, `port` and the errors are those of PortListener::Open.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Open(boost::asio::io_context& io,
                                                                const std::string& address, int port,
-                                                               Coordinator::Log log);
+                                                               Coordinator::Log log,
+                                                               CoordinatorLimits limits = {});
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
@@ -38,6 +39,7 @@ class CoordinatorHost {
   void RecordTo(StepSink sink) { coordinator_.RecordTo(std::move(sink)); }
 
   int port() const { return listener_->port(); }
+  Coordinator& coordinator() { return coordinator_; }
   // Creates a link for the agent in this process. `address` is the address at which workers on other nodes
   // reach this node.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
@@ -50,7 +52,7 @@ class CoordinatorHost {
   // The current store.
   const KvStore& StoreForTest() const { return store_->store(); }
 
-  // Ends the open jobs with `reason`:
+  // Ends the open jobs with `reason`; with CoordinatorLimits::registered, hands the job over instead:
   // 1. Waits for the workers of all jobs to stop, for each job at most its drain timeout.
   // 2. Waits at most `farewell` for all agents to receive their dismissal and to disconnect.
   // 3. Ends all pending waits of store clients and closes the port.
@@ -61,7 +63,7 @@ class CoordinatorHost {
   void CloseNow();
 
  private:
-  CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log);
+  CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log, CoordinatorLimits limits);
   std::unique_ptr<C10dServer> NewStore();
   // Returns a callback that logs why a store client was disconnected after an error.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();

@@ -1,0 +1,186 @@
+#include "launcher/registered_job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/dismissal.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "base/uuid.h"
+#include "base/wake_timer.h"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/post.hpp"
+#include "launcher/coordinator_log.h"
+#include "net/endpoint.h"
+#include "rendezvous/client/grpc_link.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+
+// The nodes with these ranks, and those without a rank, observe the register while they are connected, so that one of them
+// takes over without a delay. More of them would only add load to the register's service.
+constexpr int kStandbys = 5;
+
+void Rethrow(std::exception_ptr error) {
+  if (error) std::rethrow_exception(error);
+}
+
+bool Lasts(const absl::Status& why) {
+  return absl::IsInvalidArgument(why) || absl::IsFailedPrecondition(why) || absl::IsPermissionDenied(why) ||
+         absl::IsUnauthenticated(why);
+}
+
+}  // namespace
+
+// The link of the agent. It tells JobLead whether the agent is a node of the job, and whether it is a standby.
+class RegisteredJob::Link final : public CoordinatorLink {
+ public:
+  Link(std::unique_ptr<CoordinatorLink> link, JobLead* lead) : link_(std::move(link)), lead_(*lead) {}
+
+  void Start(Handlers handlers) override {
+    handlers.on_message =
+        [this, on_message = std::move(handlers.on_message)](const proto::CoordinatorMessage& message) {
+          if (message.has_welcome()) lead_.Connected(/*standby=*/true);
+          if (message.has_start()) lead_.Connected(message.start().group_rank() < kStandbys);
+          on_message(message);
+        };
+    link_->Start(std::move(handlers));
+  }
+  void Send(const proto::AgentMessage& message) override { link_->Send(message); }
+  void Close() override { link_->Close(); }
+
+ private:
+  const std::unique_ptr<CoordinatorLink> link_;
+  JobLead& lead_;
+};
+
+RegisteredJob::RegisteredJob(asio::io_context& io, Parts parts)
+    : io_(io), parts_(std::move(parts)), search_timer_(io) {}
+
+absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_context& io, Parts parts) {
+  std::unique_ptr<RegisteredJob> job(new RegisteredJob(io, std::move(parts)));
+  const Parts& p = job->parts_;
+  ASSIGN_OR_RETURN(job->host_, CoordinatorHost::Open(io, p.listen, /*port=*/0, CoordinatorLog(*p.log),
+                                                     {.registered = true}));
+  JobLead::Parts lead;
+  lead.run_id = p.run_id;
+  lead.lease = p.lease;
+  lead.id = RandomUuid();
+  lead.address = ToString(Endpoint{p.address, job->host_->port()});
+  lead.charter_register = p.charter_register.get();
+  lead.coordinator = &job->host_->coordinator();
+  lead.timer = std::make_unique<AsioWakeTimer>(io);
+  lead.on_leader = [j = job.get()](const JobLead::Leader& leader) { j->OnLeader(leader); };
+  lead.on_over = [j = job.get()](const Charter::End& end) { j->OnOver(end); };
+  lead.on_trouble = [j = job.get()](const absl::Status& why) { j->OnTrouble(why); };
+  lead.log = CoordinatorLog(*p.log);
+  job->lead_.emplace(std::move(lead));
+  p.log->Detail(absl::StrCat("coordinates on port ", job->host_->port(),
+                             " when it leads; the register is kept by ", p.service));
+  return job;
+}
+
+void RegisteredJob::Find(Duration limit, bool final_errors, std::function<void(SearchResult)> done) {
+  const TimePoint end = std::chrono::steady_clock::now() + limit;
+  ++attempts_;
+  search_ = Search{.end = end, .final_errors = final_errors, .done = std::move(done)};
+  search_timer_.expires_at(end);
+  search_timer_.async_wait(
+      [this, alive = std::weak_ptr<int>(alive_), end, limit](const boost::system::error_code& error) {
+        if (error || alive.expired() || !search_ || search_->end != end) return;
+        const std::string obstacle =
+            search_->obstacle.empty() ? absl::StrCat(parts_.service, " does not answer") : search_->obstacle;
+        EndSearch(absl::UnavailableError(absl::StrCat("found no coordinator of job ", parts_.run_id,
+                                                      " within ", InSeconds(limit), ": ", obstacle)));
+      });
+  // Later, because the leader may be known at once.
+  asio::post(io_, [this, alive = std::weak_ptr<int>(alive_), attempt = attempts_] {
+    if (!alive.expired() && Current(attempt)) lead_->Seek();
+  });
+}
+
+void RegisteredJob::EndSearch(SearchResult result) {
+  ++attempts_;
+  search_timer_.cancel();
+  const std::function<void(SearchResult)> done = std::move(search_->done);
+  search_.reset();
+  done(std::move(result));
+}
+
+void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
+  trouble_.clear();
+  if (!search_) return;
+  ++attempts_;
+  if (leader.here) {
+    found_.reset();
+    parts_.log->Detail("this node coordinates the job");
+    return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), &*lead_));
+  }
+  parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));
+  search_->obstacle = absl::StrCat("the coordinator at ", leader.address, " does not answer");
+  asio::co_spawn(io_, Connect(attempts_, leader.address), Rethrow);
+}
+
+asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string address) {
+  const std::weak_ptr<int> alive = alive_;
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address, -1);
+  if (!endpoint.ok()) {
+    search_->obstacle =
+        absl::StrCat("the register has a leader at ", address, ": ", endpoint.status().message());
+    co_return;
+  }
+  while (Current(attempt)) {
+    // `limits` is a local variable, because GCC 12 would destroy a temporary in the call below twice.
+    FindLimits limits;
+    limits.total = std::clamp(search_->end - std::chrono::steady_clock::now(), milliseconds(100) + Duration(),
+                              parts_.lease);
+    limits.job = parts_.run_id;  // a process that has lost its lead no longer has it
+    limits.trace = [log = parts_.log](absl::string_view text) { log->Detail(text); };
+    const absl::StatusOr<FoundCoordinator> found =
+        co_await FindCoordinator(endpoint->host, endpoint->port, limits, [](absl::string_view) {});
+    if (alive.expired() || !Current(attempt)) co_return;
+    if (found.ok()) {
+      found_ = *found;
+      // A leader that is stopped does not answer the join, and loses its lead meanwhile.
+      EndSearch(
+          std::make_unique<Link>(MakeGrpcLink(io_, found->address, found->port, 2 * parts_.lease), &*lead_));
+      co_return;
+    }
+    search_->obstacle = std::string(found.status().message());
+    if (absl::IsUnavailable(found.status())) continue;
+    // Something else listens there by now. Another leader may be elected.
+    asio::steady_timer pause(io_, parts_.lease / 4);
+    co_await pause.async_wait(asio::use_awaitable);
+    if (alive.expired()) co_return;
+  }
+}
+
+void RegisteredJob::OnOver(const Charter::End& end) {
+  if (!search_) return;
+  const Dismissal outcome = end.outcome == Dismissal::kSucceeded ? Dismissal::kRejected : end.outcome;
+  EndSearch(Dismissed{outcome, absl::StrCat("job ", parts_.run_id, " is over: ", end.why,
+                                            ". A new job needs another --rdzv-id")});
+}
+
+void RegisteredJob::OnTrouble(const absl::Status& why) {
+  if (search_) search_->obstacle = std::string(why.message());
+  if (search_ && search_->final_errors && Lasts(why)) return EndSearch(why);
+  if (std::exchange(trouble_, std::string(why.message())) == why.message()) return;
+  parts_.log->Event("register_trouble", {{"job", parts_.run_id}, {"reason", why.message()}});
+  parts_.log->Say(absl::StrCat("the register of the job: ", why.message()));
+}
+
+void RegisteredJob::Close(const std::string& reason, Duration farewell, std::function<void()> done) {
+  search_.reset();
+  search_timer_.cancel();
+  host_->Close(reason, farewell, [this, done = std::move(done)]() mutable { lead_->End(std::move(done)); });
+}
+
+}  // namespace ddprun

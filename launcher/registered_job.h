@@ -1,0 +1,87 @@
+// The coordinator of a job with a register: each agent has one, and one at a time leads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "launcher/agent/agent_log.h"
+#include "launcher/agent/agent_world.h"
+#include "rendezvous/charter/charter_register.h"
+#include "rendezvous/client/find_coordinator.h"
+#include "rendezvous/coordinator/job_lead.h"
+#include "rendezvous/server/coordinator_host.h"
+
+namespace ddprun {
+
+// Finds the coordinator of a job by the job's register, and hosts it when this process leads the job.
+//   Order:   Open, Find any number of times, Close once.
+//   Threads: the thread of `io`.
+class RegisteredJob {
+ public:
+  struct Parts {
+    std::string run_id;
+    Duration lease{};
+    std::string address;  // at which the other nodes reach this node
+    std::string listen;   // as for CoordinatorHost::Open
+    std::unique_ptr<CharterRegister> charter_register;
+    std::string service;            // what keeps the register, for people: "etcd at etcd1:2379"
+    const AgentLog* log = nullptr;  // must outlive this object
+  };
+  //   Errors: those of CoordinatorHost::Open.
+  static absl::StatusOr<std::unique_ptr<RegisteredJob>> Open(boost::asio::io_context& io, Parts parts);
+  RegisteredJob(const RegisteredJob&) = delete;
+  RegisteredJob& operator=(const RegisteredJob&) = delete;
+
+  // Finds the coordinator, within `limit`. Ends a previous search, whose `done` is not called. `done` is never called from within
+  // this call. Its link tells this object how the agent fares; it must not outlive this object.
+  //   final_errors: an error of the register that lasts, such as a wrong password, ends the search at once.
+  void Find(Duration limit, bool final_errors, std::function<void(SearchResult)> done);
+  // The coordinator in another process that Find has found last; nullopt if this process leads.
+  const std::optional<FoundCoordinator>& found() const { return found_; }
+  CoordinatorHost& host() { return *host_; }
+
+  // Hands the job over, or says in the register that it is over, if this process leads. See CoordinatorHost::Close.
+  void Close(const std::string& reason, Duration farewell, std::function<void()> done);
+  void CloseNow() { host_->CloseNow(); }
+
+ private:
+  class Link;
+  struct Search {
+    TimePoint end;
+    bool final_errors = false;
+    std::function<void(SearchResult)> done;
+    std::string obstacle = {};  // why it has not succeeded yet
+  };
+
+  RegisteredJob(boost::asio::io_context& io, Parts parts);
+
+  void OnLeader(const JobLead::Leader& leader);
+  void OnOver(const Charter::End& end);
+  void OnTrouble(const absl::Status& why);
+  // Connects to the leader at `address` until another one is found or the search ends.
+  boost::asio::awaitable<void> Connect(int64_t attempt, std::string address);
+  bool Current(int64_t attempt) const { return search_ && attempt == attempts_; }
+  void EndSearch(SearchResult result);
+
+  boost::asio::io_context& io_;
+  const Parts parts_;
+  std::unique_ptr<CoordinatorHost> host_;
+  std::optional<JobLead> lead_;
+  std::optional<Search> search_;  // nullopt: none is in progress
+  boost::asio::steady_timer search_timer_;
+  int64_t attempts_ = 0;  // number of the current attempt to connect
+  std::optional<FoundCoordinator> found_;
+  std::string trouble_;  // the last error of the register that was logged
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // checked by coroutines
+};
+
+}  // namespace ddprun
