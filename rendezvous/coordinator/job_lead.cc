@@ -16,6 +16,12 @@ absl::Status CheckCharter(const std::string& run_id, const std::string& charter)
   return charter.empty() ? absl::OkStatus() : DecodeCharter(run_id, charter).status();
 }
 
+// Such a job has not ended by its own.
+bool MayBeStartedAgain(Dismissal outcome) {
+  return outcome == Dismissal::kJoinTimeout || outcome == Dismissal::kPreempted ||
+         outcome == Dismissal::kCoordinatorEnded;
+}
+
 }  // namespace
 
 JobLead::JobLead(Parts parts)
@@ -44,13 +50,16 @@ void JobLead::End(std::function<void()> done) {
     return parts_.timer->Set(parts_.timer->Now(), std::move(done));
   }
   ended_ = std::move(done);
-  if (!ending_) ending_ = Lead::State::kClosed;
+  if (ending_) return;
+  if (outcome_ && MayBeStartedAgain(*outcome_)) return HandOver(/*forget=*/true);
+  ending_ = Lead::State::kClosed;
   WakeSoon();
 }
 
 void JobLead::Write(int64_t number, const Charter& charter) {
   DDPRUN_CHECK(number == charters_ + 1, "charter " << number << " follows charter " << charters_);
   charters_ = number;
+  outcome_ = charter.end ? std::optional(charter.end->outcome) : std::nullopt;
   charters_to_write_.push_back(EncodeCharter(parts_.run_id, charter));
   WakeSoon();
 }
@@ -121,6 +130,7 @@ void JobLead::Do(const FollowLeader& e) {
 void JobLead::Do(const ddprun::BeginToLead& e) {
   charters_ = written_ = 0;
   ending_.reset();
+  outcome_.reset();
   LeadBegun begun{.run_id = parts_.run_id, .after_loss = !e.handed_over};
   // LeadershipRules::check has accepted it.
   if (!e.charter.empty()) begun.charter = *DecodeCharter(parts_.run_id, e.charter);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/dismissal.h"
 #include "base/time.h"
 #include "base/wake_timer.h"
 #include "os/boot_clock.h"
@@ -61,7 +62,8 @@ class JobLead final : private CharterKeeper {
   bool leads() const { return machine_.state() == LeadershipMachine::State::kLeading; }
 
   // Ends the lead of this process, if it leads, and then calls `done`, at the latest after the rest of its lead. The job is over,
-  // or was handed over.
+  // or was handed over. The register keeps the end of a job, except of one that may succeed if it is started again: that one is
+  // forgotten.
   void End(std::function<void()> done);
 
  private:
@@ -94,6 +96,7 @@ class JobLead final : private CharterKeeper {
   std::optional<Leader> leader_;       // that on_leader was told last, if it is still the one
   int64_t charters_ = 0;               // number of the charters of this lead
   int64_t written_ = 0;                // number of those in the register
+  std::optional<Dismissal> outcome_;   // of the newest charter
   std::optional<Lead::State> ending_;  // the lead is to end with this state
   std::function<void()> ended_;        // of End
 };

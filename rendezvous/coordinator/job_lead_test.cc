@@ -269,6 +269,24 @@ TEST_F(JobLeadTest, AJobThatIsOverIsNotLedAgain) {
   EXPECT_THAT(second_.over->why, HasSubstr("enough"));
 }
 
+TEST_F(JobLeadTest, AJobForWhichTooFewNodesCameMayBeStartedAgain) {
+  first_.lead->Seek();
+  clock_.Run();
+  SendTo(first_, a_, Joining("a"));
+  for (int i = 0; i < 30; ++i) {  // the join timeout is 600 s, the lease 60 s
+    SendTo(first_, a_, Beating());
+    clock_.Run(seconds(20));
+  }
+  EXPECT_THAT(a_.Received(), ElementsAre("dismiss JOIN_TIMEOUT", "end"));
+  first_.coordinator->CloseAll("its agent has ended");
+  first_.lead->End([] {});
+  clock_.Run();
+  second_.lead->Seek();
+  clock_.Run();
+  EXPECT_THAT(second_.Leaders(), ElementsAre("here"));
+  EXPECT_THAT(second_.log_text, HasSubstr("a new job"));
+}
+
 TEST_F(JobLeadTest, TheOutcomeOutlivesACoordinatorThatIsLost) {
   RunRound();
   first_.coordinator->Stop("j", "enough", [](const absl::StatusOr<std::string>&) {});
