@@ -87,10 +87,10 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   return job;
 }
 
-void RegisteredJob::Find(Duration limit, bool final_errors, std::function<void(SearchResult)> done) {
+void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchResult)> done) {
   const TimePoint end = std::chrono::steady_clock::now() + limit;
   ++attempts_;
-  search_ = Search{.end = end, .final_errors = final_errors, .done = std::move(done)};
+  search_ = Search{.end = end, .first = first, .done = std::move(done)};
   search_timer_.expires_at(end);
   search_timer_.async_wait(
       [this, alive = std::weak_ptr<int>(alive_), end, limit](const boost::system::error_code& error) {
@@ -164,14 +164,17 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
 
 void RegisteredJob::OnOver(const Charter::End& end) {
   if (!search_) return;
-  const Dismissal outcome = end.outcome == Dismissal::kSucceeded ? Dismissal::kRejected : end.outcome;
-  EndSearch(Dismissed{outcome, absl::StrCat("job ", parts_.run_id, " is over: ", end.why,
+  // As RoundMachine says to a node that joins too late.
+  const bool succeeded = end.outcome == Dismissal::kSucceeded;
+  const Dismissal outcome = succeeded && search_->first ? Dismissal::kRejected : end.outcome;
+  const std::string how = succeeded ? "it has succeeded" : end.why;
+  EndSearch(Dismissed{outcome, absl::StrCat("job ", parts_.run_id, " is over: ", how,
                                             ". A new job needs another --rdzv-id")});
 }
 
 void RegisteredJob::OnTrouble(const absl::Status& why) {
   if (search_) search_->obstacle = std::string(why.message());
-  if (search_ && search_->final_errors && Lasts(why)) return EndSearch(why);
+  if (search_ && search_->first && Lasts(why)) return EndSearch(why);
   if (std::exchange(trouble_, std::string(why.message())) == why.message()) return;
   parts_.log->Event("register_trouble", {{"job", parts_.run_id}, {"reason", why.message()}});
   parts_.log->Say(absl::StrCat("the register of the job: ", why.message()));

@@ -43,8 +43,9 @@ class RegisteredJob {
 
   // Finds the coordinator, within `limit`. Ends a previous search, whose `done` is not called. `done` is never called from within
   // this call. Its link tells this object how the agent fares; it must not outlive this object.
-  //   final_errors: an error of the register that lasts, such as a wrong password, ends the search at once.
-  void Find(Duration limit, bool final_errors, std::function<void(SearchResult)> done);
+  //   first: the agent is new to the job. Then an error of the register that lasts, such as a wrong password, ends the search at
+  //          once, and so does a job that has succeeded, with an error.
+  void Find(Duration limit, bool first, std::function<void(SearchResult)> done);
   // The coordinator in another process that Find has found last; nullopt if this process leads.
   const std::optional<FoundCoordinator>& found() const { return found_; }
   CoordinatorHost& host() { return *host_; }
@@ -57,7 +58,7 @@ class RegisteredJob {
   class Link;
   struct Search {
     TimePoint end;
-    bool final_errors = false;
+    bool first = false;
     std::function<void(SearchResult)> done;
     std::string obstacle = {};  // why it has not succeeded yet
   };

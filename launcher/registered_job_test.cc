@@ -52,10 +52,10 @@ struct Node {
     EXPECT_TRUE(opened.ok()) << opened.status();
     job = *std::move(opened);
   }
-  void Find(Duration limit = seconds(60), bool final_errors = false) {
+  void Find(Duration limit = seconds(60), bool first = false) {
     over.reset();
     failed = absl::OkStatus();
-    job->Find(limit, final_errors, [this](SearchResult result) {
+    job->Find(limit, first, [this](SearchResult result) {
       if (auto* found = std::get_if<std::unique_ptr<CoordinatorLink>>(&result))
         return Attend(std::move(*found));
       if (const auto* dismissed = std::get_if<Dismissed>(&result)) over = *dismissed;
@@ -186,10 +186,14 @@ TEST_F(RegisteredJobTest, AJobThatHasSucceededIsNotRunAgain) {
   const Charter charter{.end = Charter::End{Dismissal::kSucceeded, "all workers succeeded"}};
   record_.record = {.version = 9, .exists = true, .charter = EncodeCharter("j", charter)};
   record_.record.lead = EncodeLead({.epoch = 4, .leader = "x", .state = Lead::State::kClosed, .swap = 1});
-  Node a(io_, &record_, "a");
-  a.Find();
+  Node a(io_, &record_, "a"), b(io_, &record_, "b");
+  a.Find(seconds(60), /*first=*/true);
   RunUntil([&] { return a.over.has_value(); });
   EXPECT_EQ(a.over->reason, Dismissal::kRejected);
+  EXPECT_THAT(a.over->message, HasSubstr("job j is over: it has succeeded"));
+  b.Find();  // an agent that was cut off meanwhile
+  RunUntil([&] { return b.over.has_value(); });
+  EXPECT_EQ(b.over->reason, Dismissal::kSucceeded);
 }
 
 TEST_F(RegisteredJobTest, ASearchHasALimitAndSaysWhatItWaitsFor) {
@@ -215,7 +219,7 @@ TEST_F(RegisteredJobTest, ALeaderThatIsGoneIsNamed) {
 TEST_F(RegisteredJobTest, AnErrorThatLastsEndsTheFirstSearch) {
   Node a(io_, &record_, "a");
   a.reg->why = absl::PermissionDeniedError("wrong password");
-  a.Find(seconds(60), /*final_errors=*/true);
+  a.Find(seconds(60), /*first=*/true);
   RunUntil([&] { return !a.failed.ok(); });
   EXPECT_EQ(a.failed.message(), "wrong password");
   // A later search goes on, because the job may be running.

@@ -84,7 +84,9 @@ void RoundMachine::On(const NodeJoined& e) {
   const NodeInfo& info = e.info;
   if (const auto* closed = std::get_if<Closed>(&state_)) {
     const bool succeeded = closed->outcome == Dismissal::kSucceeded;
-    return DismissNode(info.id, succeeded ? Dismissal::kRejected : closed->outcome, JobIsClosed{closed->why});
+    // An agent that is new to the job has done nothing for its success.
+    const bool too_late = succeeded && !info.last;
+    return DismissNode(info.id, too_late ? Dismissal::kRejected : closed->outcome, JobIsClosed{closed->why});
   }
   if (const auto* handed_over = std::get_if<HandedOver>(&state_))
     return DismissNode(info.id, Dismissal::kMoved, handed_over->why);

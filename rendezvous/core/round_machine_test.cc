@@ -76,6 +76,9 @@ TEST_F(RoundMachineTest, TheJobClosesWhenAllNodesHaveSucceeded) {
   EXPECT_THAT(Succeeded("b", 0), ElementsAre("a:dismiss succeeded", "b:dismiss succeeded"));
   EXPECT_EQ(machine_->state(), State::kClosed);
   EXPECT_THAT(Join("late"), ElementsAre("late:dismiss rejected"));
+  // A node that was cut off has had its part in the success.
+  EXPECT_THAT(Step(NodeJoined{{.id = NodeId("back"), .host = "host-a", .last = LastPlace{Round(0)}}}),
+              ElementsAre("back:dismiss succeeded"));
   EXPECT_EQ(machine_->NextDeadline(), std::nullopt);
 }
 
