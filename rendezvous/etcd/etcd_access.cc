@@ -1,0 +1,256 @@
+#include "rendezvous/etcd/etcd_access.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "proto/etcd.grpc.pb.h"
+#include "proto/grpc_status.h"
+
+namespace ddprun {
+namespace {
+
+// Between two rounds over all endpoints.
+constexpr Duration kPause = milliseconds(50);
+// A call that may be repeated waits for one member at least so long, while the limit of the call permits it.
+constexpr Duration kShortestAttempt = milliseconds(100);
+
+TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+std::string EtcdKeys(const EtcdOptions& options) {
+  absl::string_view prefix = options.prefix;
+  while (absl::ConsumeSuffix(&prefix, "/")) {
+  }
+  return absl::StrCat(prefix, "/", options.run_id);
+}
+
+// One call of a user: its attempts and what became of them.
+struct EtcdAccess::Operation {
+  Repeat repeat;
+  TimePoint deadline;
+  EtcdRpc rpc;
+  std::function<void(absl::Status)> done;
+  boost::asio::steady_timer pause;
+  size_t endpoint;                          // of this attempt
+  std::map<size_t, EtcdError> errors = {};  // newest of each endpoint
+  size_t tried = 0;                         // endpoints in this round over all of them
+  bool authenticated_again = false;
+};
+
+struct EtcdAccess::Rpc {
+  grpc::ClientContext context;
+  std::function<void(const absl::Status&)> then;  // on the thread of the io_context
+};
+
+// The RPCs in flight. Shared with gRPC's threads.
+class EtcdAccess::Rpcs {
+ public:
+  void Add(std::shared_ptr<Rpc> rpc) {
+    absl::MutexLock lock(&mutex_);
+    rpcs_.insert(std::move(rpc));
+  }
+  void Remove(const std::shared_ptr<Rpc>& rpc) {
+    absl::MutexLock lock(&mutex_);
+    rpcs_.erase(rpc);
+  }
+  // Cancels all, and waits until they have ended.
+  void End() {
+    std::set<std::shared_ptr<Rpc>> rpcs;
+    {
+      absl::MutexLock lock(&mutex_);
+      rpcs = rpcs_;
+    }
+    // Without the lock: TryCancel may call Remove.
+    for (const auto& rpc : rpcs) rpc->context.TryCancel();
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(
+        +[](std::set<std::shared_ptr<Rpc>>* left) { return left->empty(); }, &rpcs_));
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::set<std::shared_ptr<Rpc>> rpcs_ ABSL_GUARDED_BY(mutex_);
+};
+
+EtcdAccess::EtcdAccess(boost::asio::io_context& io, const EtcdOptions& options)
+    : io_(io),
+      options_(options),
+      context_{.user = options.user,
+               .keys = EtcdKeys(options),
+               .tls = options.tls.has_value(),
+               .client_certificate = options.tls && !options.tls->certificate.empty()},
+      channels_(options.endpoints.size()),
+      rpcs_(std::make_shared<Rpcs>()) {
+  DDPRUN_CHECK(!options_.endpoints.empty(), "no endpoint of etcd");
+}
+
+EtcdAccess::~EtcdAccess() {
+  alive_.End();
+  rpcs_->End();
+}
+
+const std::shared_ptr<grpc::Channel>& EtcdAccess::Channel(size_t endpoint) {
+  std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+  if (channel != nullptr) return channel;
+  grpc::ChannelArguments arguments;
+  // The environment variable http_proxy is meant for other traffic.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (const auto& tls = options_.tls)
+    credentials = grpc::SslCredentials(
+        {.pem_root_certs = tls->ca, .pem_private_key = tls->key, .pem_cert_chain = tls->certificate});
+  channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", options_.endpoints[endpoint]), credentials, arguments);
+  return channel;
+}
+
+void EtcdAccess::Call(Repeat repeat, TimePoint deadline, EtcdRpc rpc, std::function<void(absl::Status)> done) {
+  Try(std::make_shared<Operation>(
+      Operation{repeat, deadline, std::move(rpc), std::move(done), boost::asio::steady_timer(io_), current_}));
+}
+
+TimePoint EtcdAccess::AttemptLimit(const Operation& operation) const {
+  const size_t left = options_.endpoints.size() - operation.tried;
+  const TimePoint now = Now();
+  if (left <= 1) return operation.deadline;
+  const Duration share = (operation.deadline - now) / static_cast<int64_t>(left);
+  return std::min(operation.deadline, now + std::max(share, kShortestAttempt));
+}
+
+void EtcdAccess::Try(const std::shared_ptr<Operation>& operation) {
+  if (!options_.user.empty() && token_.empty() && !no_authentication_) return Authenticate(operation);
+  const TimePoint limit =
+      operation->repeat == Repeat::kAllowed ? AttemptLimit(*operation) : operation->deadline;
+  Send(operation->endpoint, operation->rpc, limit, [this, operation](const absl::Status& status) {
+    if (status.ok()) {
+      current_ = operation->endpoint;
+      return Finish(operation, status);
+    }
+    Failed(operation, ExplainEtcdError(status, context_));
+  });
+}
+
+void EtcdAccess::Send(size_t endpoint, const EtcdRpc& start, TimePoint limit,
+                      std::function<void(const absl::Status&)> then) {
+  auto rpc = std::make_shared<Rpc>();
+  rpc->then = alive_.Guard(std::move(then));
+  rpc->context.set_deadline(std::chrono::system_clock::now() +
+                            std::chrono::ceil<std::chrono::microseconds>(limit - Now()));
+  // A member without a leader answers at once instead of waiting for one.
+  rpc->context.AddMetadata("hasleader", "true");
+  if (!token_.empty()) rpc->context.AddMetadata("token", token_);
+  rpcs_->Add(rpc);
+  start(Channel(endpoint), &rpc->context, [rpc, rpcs = rpcs_, &io = io_](const grpc::Status& status) {
+    boost::asio::post(io, [then = std::move(rpc->then), status = FromGrpc(status)] { then(status); });
+    // The io_context may be destroyed after this. So this function must not own anything that uses it.
+    rpcs->Remove(rpc);
+  });
+}
+
+void EtcdAccess::Authenticate(const std::shared_ptr<Operation>& operation) {
+  struct Messages {
+    etcdserverpb::AuthenticateRequest request;
+    etcdserverpb::AuthenticateResponse reply;
+    std::unique_ptr<etcdserverpb::Auth::Stub> stub;
+  };
+  auto messages = std::make_shared<Messages>();
+  messages->request.set_name(options_.user);
+  messages->request.set_password(options_.password);
+  const EtcdRpc rpc = [messages](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
+                                 std::function<void(grpc::Status)> done) {
+    messages->stub = etcdserverpb::Auth::NewStub(channel);
+    messages->stub->async()->Authenticate(
+        context, &messages->request, &messages->reply,
+        [messages, done = std::move(done)](const grpc::Status& status) { done(status); });
+  };
+  Send(operation->endpoint, rpc, AttemptLimit(*operation), [this, operation, messages](const absl::Status& status) {
+    if (status.ok()) {
+      token_ = messages->reply.token();
+      return Try(operation);
+    }
+    if (absl::StrContains(status.message(), "etcdserver: authentication is not enabled")) {
+      no_authentication_ = true;
+      return Try(operation);
+    }
+    EtcdError error = ExplainEtcdError(status, context_);
+    error.not_done = true;  // the operation's own RPC has not been sent
+    Failed(operation, error);
+  });
+}
+
+void EtcdAccess::Failed(const std::shared_ptr<Operation>& operation, const EtcdError& error) {
+  const size_t endpoint = operation->endpoint;
+  operation->errors[endpoint] = error;
+  switch (error.next) {
+    case EtcdError::Next::kGrantLease:
+      return Finish(operation, absl::NotFoundError(error.status.message()));
+    case EtcdError::Next::kAuthenticate:
+      token_.clear();
+      no_authentication_ = false;
+      if (options_.user.empty() || std::exchange(operation->authenticated_again, true)) break;
+      return Try(operation);
+    case EtcdError::Next::kStop:
+      break;
+    case EtcdError::Next::kNextEndpoint:
+    case EtcdError::Next::kWrongEndpoint:
+      // A channel that has failed waits before it connects again; a new one does not.
+      channels_[endpoint].reset();
+      if (current_ == endpoint) current_ = (endpoint + 1) % channels_.size();
+      if (operation->repeat == Repeat::kAllowed || error.not_done) return Rotate(operation);
+      return Finish(operation, AllFailed(*operation));
+  }
+  Finish(operation, WithContext(error.status, absl::StrCat("etcd at ", options_.endpoints[endpoint])));
+}
+
+void EtcdAccess::Rotate(const std::shared_ptr<Operation>& operation) {
+  operation->endpoint = (operation->endpoint + 1) % channels_.size();
+  if (++operation->tried < channels_.size() && Now() < operation->deadline) return Try(operation);
+  operation->tried = 0;
+  const bool all_wrong =
+      operation->errors.size() == channels_.size() &&
+      std::all_of(operation->errors.begin(), operation->errors.end(),
+                  [](const auto& item) { return item.second.next == EtcdError::Next::kWrongEndpoint; });
+  if (all_wrong || Now() + kPause >= operation->deadline) return Finish(operation, AllFailed(*operation));
+  operation->pause.expires_after(kPause);
+  operation->pause.async_wait(
+      alive_.Guard([this, operation](const boost::system::error_code& /*error*/) { Try(operation); }));
+}
+
+absl::Status EtcdAccess::AllFailed(const Operation& operation) const {
+  std::string text = "etcd";
+  absl::string_view separator = " at ";
+  bool wrong = true;
+  bool late = true;
+  for (const auto& [endpoint, error] : operation.errors) {
+    absl::StrAppend(&text, separator, options_.endpoints[endpoint], ": ", error.status.message());
+    separator = "; at ";
+    wrong = wrong && error.next == EtcdError::Next::kWrongEndpoint;
+    late = late && absl::IsDeadlineExceeded(error.status);
+  }
+  if (wrong) return absl::FailedPreconditionError(text);
+  return late ? absl::DeadlineExceededError(text) : absl::UnavailableError(text);
+}
+
+void EtcdAccess::Finish(const std::shared_ptr<Operation>& operation, const absl::Status& status) {
+  operation->rpc = nullptr;
+  std::exchange(operation->done, nullptr)(status);
+}
+
+}  // namespace ddprun
