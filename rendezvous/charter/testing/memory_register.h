@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/alive.h"
 #include "base/time.h"
 #include "rendezvous/charter/charter_register.h"
 
@@ -19,23 +20,26 @@ struct MemoryRecord {
   RegisterRecord record = {.version = 7};
 };
 
-// Answers at once, by `post`. Answers that are due must not outlive the register.
+// Answers at once, by `post`.
 class MemoryRegister final : public CharterRegister {
  public:
-  explicit MemoryRegister(MemoryRecord* shared) : shared_(*shared) {}
+  // post: instead of that of the record.
+  explicit MemoryRegister(MemoryRecord* shared,
+                          const std::function<void(std::function<void()>)>& post = nullptr)
+      : shared_(*shared), post_(post ? post : shared->post) {}
 
   void Read(Duration /*limit*/, std::function<void(absl::StatusOr<RegisterRecord>)> done) override {
-    shared_.post([this, done = std::move(done)] {
+    post_(alive_.Guard([this, done = std::move(done)] {
       if (why.ok()) {
         done(shared_.record);
       } else {
         done(why);
       }
-    });
+    }));
   }
   void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
             Duration /*limit*/, std::function<void(absl::StatusOr<SwapResult>)> done) override {
-    shared_.post(
+    post_(alive_.Guard(
         [this, expected, lead = std::move(lead), charter = std::move(charter), done = std::move(done)] {
           if (!why.ok()) return done(why);
           RegisterRecord& record = shared_.record;
@@ -45,7 +49,7 @@ class MemoryRegister final : public CharterRegister {
           ++swaps;
           if (charter) ++charters;
           done(SwapResult{true, record});
-        });
+        }));
   }
 
   absl::Status why;  // what it answers instead, if it is not OK
@@ -54,6 +58,8 @@ class MemoryRegister final : public CharterRegister {
 
  private:
   MemoryRecord& shared_;
+  const std::function<void(std::function<void()>)> post_;
+  Alive alive_;
 };
 
 }  // namespace ddprun
