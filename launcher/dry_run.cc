@@ -37,6 +37,12 @@ std::string Nodes(const LaunchConfig& config) {
 
 std::string Meeting(const LaunchConfig& config, const DryRunFacts& facts) {
   if (config.standalone) return "none: this is the only node, and it hosts its own coordinator";
+  if (config.backend == Backend::kEtcd) {
+    return absl::StrCat("the register of the job is on etcd at ",
+                        absl::StrJoin(config.etcd_endpoints, ", ",
+                                      [](std::string* out, const Endpoint& e) { *out += ToString(e); }),
+                        "; one of the nodes hosts the coordinator at a time");
+  }
   const std::string& host = config.endpoint.host;
   if (config.hosting == Hosting::kHere && config.endpoint.port == 0)
     return "a free port of this node, which hosts the coordinator and prints the command to join";

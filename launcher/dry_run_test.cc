@@ -116,6 +116,15 @@ TEST_F(DryRunTest, ShowsElasticNodesWithAnEndpoint) {
                             HasSubstr("MASTER_ADDR=<address of this node>'")));
 }
 
+TEST_F(DryRunTest, ShowsTheRegisterOfAJob) {
+  config_.backend = Backend::kEtcd;
+  config_.hosting = Hosting::kElsewhere;
+  config_.min_nodes = config_.max_nodes = 2;
+  config_.etcd_endpoints = {{"e1", 2379}, {"fd00::2", 7}};
+  EXPECT_THAT(Text(), AllOf(HasSubstr("is on etcd at e1:2379, [fd00::2]:7; one of the nodes hosts"),
+                            HasSubstr("MASTER_ADDR=<address of node 0>'")));
+}
+
 TEST_F(DryRunTest, ShowsCpusFilesAndStreams) {
   config_.num_local_workers = 2;
   config_.log_dir = "/logs";

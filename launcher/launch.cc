@@ -13,12 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_info.h"
 #include "base/status_macros.h"
-#include "boost/asio/async_result.hpp"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/signal_set.hpp"
-#include "boost/asio/use_awaitable.hpp"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/background_task.h"
 #include "launcher/agent/traced_link.h"
@@ -26,13 +24,17 @@
 #include "launcher/config/join_command.h"
 #include "launcher/coordinator_log.h"
 #include "launcher/dry_run.h"
+#include "launcher/find_job.h"
 #include "launcher/held_signals.h"
 #include "launcher/host_addresses.h"
 #include "launcher/hosting.h"
+#include "launcher/job_register.h"
+#include "launcher/local_address.h"
 #include "launcher/logs/log_directory.h"
 #include "launcher/observers/observers.h"
 #include "launcher/print_out.h"
 #include "launcher/recording_file.h"
+#include "launcher/registered_job.h"
 #include "launcher/report/own_error.h"
 #include "launcher/worker_stores.h"
 #include "launcher/workers/worker_environment.h"
@@ -56,10 +58,6 @@ constexpr Duration kShortLastCall = seconds(1);
 constexpr Duration kResolveLimit = seconds(10);
 // Time limit for flushing the log directory before exit.
 constexpr Duration kFlushLimit = seconds(5);
-
-// Time for which the coordinator of a scheduler's job is looked for by the name of its host alone. It spares the scheduler's
-// controller a request from every node.
-constexpr Duration kNameLimit = seconds(3);
 
 using SearchHandler = std::function<void(SearchResult)>;
 
@@ -102,49 +100,19 @@ class Launcher {
  private:
   bool chose_endpoint() const { return config_.hosting == Hosting::kHere && config_.endpoint.port == 0; }
 
-  // Resolves --local-addr, then calls FindOutWhoHosts. If --local-addr is unusable, ends the run, because
-  // workers of other nodes could not connect to this node.
   void CheckLocalAddress() {
-    const std::string& given = config_.local_addr;
-    local_addr_ = given;
-    if (given.empty()) return FindOutWhoHosts();
-    if (IsNumericAddress(given)) {
-      own_address_ = given;
-      return FindOutWhoHosts();
-    }
-    if (const std::optional<std::string> address = AddressOfInterface(given)) {
-      if (address->empty()) {
-        return End(EndReason::kRejected,
-                   absl::StrCat("--local-addr=", given,
-                                ": this network interface is down or has no address (`ip address` lists "
-                                "all interfaces): give another interface, or an address or name of this "
-                                "node"));
-      }
-      local_addr_ = own_address_ = *address;
-      return FindOutWhoHosts();
-    }
-    ComputeInBackground<std::vector<std::string>>(
-        io_, kResolveLimit, [given] { return AddressesOf(given); },
-        [this](const std::optional<std::vector<std::string>>& addresses) {
-          if (ended_) return;
-          if (!addresses || addresses->empty()) {
-            return End(
-                EndReason::kRejected,
-                absl::StrCat("--local-addr=", local_addr_, " does not resolve",
-                             addresses ? "" : absl::StrCat(" within ", kResolveLimit / seconds(1), " s"),
-                             ": give an address of this node, or a name that all nodes can resolve"));
-          }
-          // This node's own name may resolve to a loopback address here, which other nodes cannot use.
-          for (const std::string& address : *addresses) {
-            const bool usable = IsLoopback(local_addr_) || !IsLoopback(address);
-            if (own_address_.empty() && usable) own_address_ = address;
-          }
-          FindOutWhoHosts();
-        });
+    ReadLocalAddress(io_, config_.local_addr, [this](absl::StatusOr<LocalAddress> local) {
+      if (ended_) return;
+      if (!local.ok()) return End(EndReason::kRejected, std::string(local.status().message()));
+      local_addr_ = std::move(local->name);
+      own_address_ = std::move(local->numeric);
+      FindOutWhoHosts();
+    });
   }
 
   void FindOutWhoHosts() {
     if (ended_) return;
+    if (config_.backend == Backend::kEtcd) return FindOwnAddress();
     const std::string& host = config_.endpoint.host;
     if (config_.hosting == Hosting::kHere && !config_.candidate_ports.empty()) {
       return ComputeInBackground<std::string>(
@@ -166,6 +134,52 @@ class Launcher {
           }
           Begin(here.value_or(false));
         });
+  }
+
+  // For a job with a register.
+  void FindOwnAddress() {
+    if (!local_addr_.empty()) return FindInRegister(local_addr_);
+    ComputeInBackground<std::string>(
+        io_, kResolveLimit, [config = config_] { return AddressTowardsRegister(config); },
+        [this](const std::optional<std::string>& address) {
+          if (!ended_) FindInRegister(address.value_or(AddressOfThisMachine()));
+        });
+  }
+
+  void FindInRegister(const std::string& address) {
+    address_ = address;
+    if (own_address_.empty()) own_address_ = address;
+    absl::StatusOr<std::unique_ptr<CharterRegister>> charter_register = OpenJobRegister(io_, config_);
+    if (!charter_register.ok()) {
+      return End(EndReason::kRejected, std::string(charter_register.status().message()));
+    }
+    absl::StatusOr<std::unique_ptr<RegisteredJob>> job =
+        RegisteredJob::Open(io_, {.run_id = config_.run_id,
+                                  .lease = config_.rdzv.lease,
+                                  .address = address_,
+                                  .listen = ListenAddress(address_),
+                                  .charter_register = *std::move(charter_register),
+                                  .service = NameOfRegister(config_),
+                                  .log = &log_});
+    if (!job.ok()) return End(EndReason::kRejected, std::string(job.status().message()));
+    registered_ = *std::move(job);
+    registered_->Find(config_.rdzv.read_timeout, /*first=*/true, [this](SearchResult result) {
+      if (ended_) return;
+      if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
+        return StartAgent(std::move(*link), address_);
+      }
+      if (const auto* over = std::get_if<Dismissed>(&result)) {
+        return End(EndReasonOf(over->reason), over->message);
+      }
+      const absl::Status& why = std::get<absl::Status>(result);
+      End(absl::IsUnavailable(why) ? EndReason::kJoinTimeout : EndReason::kRejected,
+          std::string(why.message()));
+    });
+  }
+
+  // The coordinator of this process, which may not lead a job with a register; null: there is none.
+  CoordinatorHost* coordinator() {
+    return registered_ != nullptr ? &registered_->host() : coordinator_.get();
   }
 
   void Begin(bool hosts_here) {
@@ -227,52 +241,9 @@ class Launcher {
     return absl::OkStatus();
   }
 
-  // Looks for the coordinator at the endpoint. In a job of a scheduler, also at the addresses that the scheduler knows, if
-  // the host is not found by its name.
-  asio::awaitable<absl::StatusOr<FoundCoordinator>> Find() {
-    const Endpoint& at = config_.endpoint;
-    // `limits` is a local variable, because GCC 12 would destroy a temporary in a call below twice.
-    FindLimits limits;
-    limits.total = config_.rdzv.read_timeout;
-    limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
-    limits.trace = [this](absl::string_view text) { log_.Detail(text); };
-    const auto tell = [this](absl::string_view text) { log_.Say(text); };
-    if (config_.candidate_ports.empty()) co_return co_await FindCoordinator(at.host, at.port, limits, tell);
-
-    limits.more_ports.assign(config_.candidate_ports.begin() + 1, config_.candidate_ports.end());
-    limits.more_hosts = config_.candidate_hosts;
-    limits.job = config_.run_id;
-    FindLimits by_name = limits;
-    by_name.total = std::min(limits.total, kNameLimit);
-    by_name.unresolved_is_final = true;
-    absl::StatusOr<FoundCoordinator> found =
-        co_await FindCoordinator(at.host, at.port, by_name, [](absl::string_view) {});
-    if (found.ok() || ended_ || !absl::IsUnavailable(found.status())) co_return found;
-    for (std::string& address : co_await AddressesFromScheduler()) {
-      limits.more_hosts.push_back(std::move(address));
-    }
-    co_return co_await FindCoordinator(at.host, at.port, limits, tell);
-  }
-
-  asio::awaitable<std::vector<std::string>> AddressesFromScheduler() {
-    co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(std::vector<std::string>)>(
-        [this](auto handler) {
-          // std::function needs a copy.
-          const auto done = std::make_shared<decltype(handler)>(std::move(handler));
-          ComputeInBackground<std::vector<std::string>>(
-              io_, kResolveLimit,
-              [scheduler = config_.scheduler, host = config_.endpoint.host] {
-                return AddressesInScheduler(scheduler, host);
-              },
-              [done](std::optional<std::vector<std::string>> addresses) {
-                (*done)(std::move(addresses).value_or(std::vector<std::string>()));
-              });
-        },
-        asio::use_awaitable);
-  }
-
   asio::awaitable<void> FindAndJoin() {
-    const absl::StatusOr<FoundCoordinator> found = co_await Find();
+    const absl::StatusOr<FoundCoordinator> found =
+        co_await FindJob(io_, config_, log_, [this] { return ended_; });
     if (ended_) co_return;
     if (!found.ok()) {
       if (!why_not_host_.ok()) log_.Say(why_not_host_.message());
@@ -294,7 +265,7 @@ class Launcher {
 
   // Returns the address and the interface at which workers of other nodes reach the workers of this node. An
   // unknown address or interface is empty.
-  NodeNetwork Network() const {
+  NodeNetwork Network() {
     if (config_.max_nodes == 1) return {};
     std::string address = own_address_;
     if (address.empty() && IsNumericAddress(address_) && IsThisMachineAtOnce(address_).value_or(false)) {
@@ -303,7 +274,7 @@ class Launcher {
     // This node hosts the coordinator under a name that may resolve to loopback here. Instead of resolving
     // the name, use the local address of the route to another agent.
     for (const std::string& agent :
-         coordinator_ ? coordinator_->AgentAddresses() : std::vector<std::string>()) {
+         coordinator() != nullptr ? coordinator()->AgentAddresses() : std::vector<std::string>()) {
       if (!address.empty()) break;
       const std::string local = LocalAddressTowards(agent);
       if (!IsLoopback(local)) address = local;
@@ -344,12 +315,20 @@ class Launcher {
                      .observers = observers_.All(),
                      .network = [this] { return Network(); },
                      .leased = coordinator_ == nullptr,
+                     .seek_limit = registered_ != nullptr ? config_.rdzv.join_timeout : Duration::zero(),
                      .counts_down = isatty(STDERR_FILENO) == 1},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(TraceLink(std::move(link), log_));
   }
 
   void Relink(Duration limit, SearchHandler done) {
+    if (registered_ != nullptr) {
+      return registered_->Find(limit, /*first=*/false, [this, done = std::move(done)](SearchResult result) {
+        auto* const link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result);
+        if (link == nullptr) return done(std::move(result));
+        done(TraceLink(std::move(*link), log_));
+      });
+    }
     if (coordinator_ == nullptr) return asio::co_spawn(io_, FindAgain(limit, std::move(done)), Rethrow);
     asio::post(io_, [this, done = std::move(done)] { done(TraceLink(coordinator_->Link(address_), log_)); });
   }
@@ -357,7 +336,9 @@ class Launcher {
   // Best effort: without this connection, the coordinator detects this agent's death only when the node's
   // lease expires.
   void OpenWardensLine(std::function<void(int fd)> done) {
-    OpenGoneLine(io_, found_.address, found_.port,
+    if (registered_ != nullptr && !registered_->found()) return;  // this process leads
+    const FoundCoordinator& at = registered_ != nullptr ? *registered_->found() : found_;
+    OpenGoneLine(io_, at.address, at.port,
                  [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
                    if (line.ok()) return done(line->native_handle());
                    log_.Event("no_line_for_the_warden", {{"reason", line.status().message()}});
@@ -427,17 +408,28 @@ class Launcher {
   void End(EndReason reason) {
     exit_code_ = ExitCodeOf(reason, config_.exit_codes);
     ended_ = true;
-    log_directory_.Flush(kFlushLimit, [this] { FlushRecording(); });
+    log_directory_.Flush(kFlushLimit, [this] {
+      if (registered_ == nullptr) return FlushRecording();
+      CloseCoordinator();
+    });
   }
 
   void Finish(int exit_code) {
     exit_code_ = exit_code;
-    if (coordinator_ == nullptr) return io_.stop();
+    if (coordinator() == nullptr) return io_.stop();
     closing_ = true;
-    // If the job is over, all agents have been dismissed; otherwise Close dismisses them.
-    coordinator_->Close(absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended"),
-                        kFarewell, [this] { FlushRecording(); });
+    CloseCoordinator();
     if (in_a_hurry_) CloseNow();
+  }
+
+  // If the job is over, all agents have been dismissed; otherwise Close dismisses them.
+  void CloseCoordinator() {
+    const std::string why =
+        absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended");
+    if (registered_ != nullptr) {
+      return registered_->Close(why, kFarewell, [this] { FlushRecording(); });
+    }
+    coordinator_->Close(why, kFarewell, [this] { FlushRecording(); });
   }
 
   void FlushRecording() {
@@ -447,7 +439,7 @@ class Launcher {
 
   void CloseNow() {
     log_.Say("not waiting for the workers of other nodes to stop");
-    coordinator_->CloseNow();
+    coordinator()->CloseNow();
   }
 
   const LaunchConfig& config_;
@@ -467,6 +459,7 @@ class Launcher {
   FoundCoordinator found_;                    // set unless this node hosts the coordinator
   std::unique_ptr<RecordingFile> recording_;  // null: this process hosts no coordinator or does not record it
   std::unique_ptr<CoordinatorHost> coordinator_;
+  std::unique_ptr<RegisteredJob> registered_;  // null: the job has no register
   std::unique_ptr<RoundStores> stores_;
   std::optional<Agent> agent_;
   bool signaled_ = false;

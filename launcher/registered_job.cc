@@ -120,7 +120,8 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   ++attempts_;
   if (leader.here) {
     found_.reset();
-    parts_.log->Detail("this node coordinates the job");
+    parts_.log->Say(absl::StrCat("this node coordinates job ", parts_.run_id, " at ",
+                                 ToString(Endpoint{parts_.address, host_->port()})));
     return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), &*lead_));
   }
   parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));

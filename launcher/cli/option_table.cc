@@ -66,23 +66,28 @@ constexpr OptionSpec kOptions[] = {
 
     {.section = kRendezvous,
      .name = "rdzv-backend",
-     .value = "static|c10d",
+     .value = "static|c10d|etcd",
      .fallback = "static",
-     .help = "How the set of nodes is determined. static: a fixed number of nodes, each with its own "
-             "--node-rank. c10d: nodes may join and leave within the limits of --nnodes. c10d is the "
-             "default for several nodes with --rdzv-endpoint and for a range of nodes, unless --node-rank, "
-             "--master-addr or --master-port is given."},
+     .help =
+         "How the set of nodes is determined. static: a fixed number of nodes, each with its own "
+         "--node-rank. c10d: nodes may join and leave within the limits of --nnodes. etcd: as c10d, and the "
+         "job survives the loss of each of its nodes, because etcd knows which one coordinates. c10d is the "
+         "default for several nodes with --rdzv-endpoint and for a range of nodes, unless --node-rank, "
+         "--master-addr or --master-port is given."},
     {.section = kRendezvous,
      .name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
      .help = "Address of the coordinator. With c10d, the node with this address hosts the coordinator, and "
              "PORT defaults to 29400. With static, the node with rank 0 hosts the coordinator, and PORT is "
-             "required."},
+             "required. With etcd, the addresses of etcd's members, separated by commas; PORT defaults to "
+             "2379."},
     {.section = kRendezvous,
      .name = "rdzv-id",
      .value = "ID",
      .fallback = "none",
-     .help = "Name of the job. It must be the same on all nodes."},
+     .help =
+         "Name of the job. It must be the same on all nodes. With etcd, it is required, and is a new one for "
+         "each job."},
     {.section = kRendezvous,
      .name = "rdzv-conf",
      .value = "KEY=VALUE,...",
@@ -94,7 +99,10 @@ constexpr OptionSpec kOptions[] = {
          "not wait. "
          "read_timeout=60: seconds to search for the coordinator. "
          "lease_ms=5000: milliseconds after which a silent node counts as lost. is_host=true|false: "
-         "whether this node hosts the coordinator; default: decided by --rdzv-endpoint. Accepted for "
+         "whether this node hosts the coordinator; default: decided by --rdzv-endpoint. For etcd: "
+         "etcd_prefix=/ddprun: prefix of the keys; protocol=http|https; cacert=FILE, cert=FILE, key=FILE: "
+         "PEM "
+         "files for https; user=NAME, password_file=FILE. Accepted for "
          "compatibility and ignored: close_timeout, heartbeat_timeout, keep_alive_interval, "
          "keep_alive_max_attempt.",
      .list = ListForm::kCommas},

@@ -32,8 +32,6 @@ enum class Hosting {
   kElsewhere,  // another node
 };
 
-enum class Backend { kStatic, kC10d };
-
 // The CPUs of a worker, relative to the GPU whose index is its local rank.
 enum class NumaBinding {
   kNode,         // all CPUs of the GPU's NUMA node
@@ -76,6 +74,8 @@ struct LaunchConfig {
   // Rendezvous.
   Backend backend = Backend::kStatic;
   Endpoint endpoint;  // port 0 means any free port, and requires kHere
+  // etcd only: all endpoints of the service. There is no other endpoint then, and `hosting` has no meaning.
+  std::vector<Endpoint> etcd_endpoints;
   // The ports on which the coordinator may be, if a scheduler started the job; the first one is endpoint.port. The node
   // that hosts it takes the first free one.
   std::vector<int> candidate_ports;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/job_rules.h"
 #include "launcher/cli/options.h"
 #include "launcher/config/launch_config.h"
@@ -14,6 +15,9 @@ namespace ddprun {
 
 // Offers what the scheduler says about the job to options that the user has not given.
 absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchConfig& config);
+
+// Whether this is a name of the back end with a register on etcd. Both of torchrun's names are for the same service here.
+inline bool IsEtcd(absl::string_view backend) { return backend == "etcd" || backend == "etcd-v2"; }
 
 // Reads the number of nodes, and the hosts of the job.
 absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);

@@ -31,12 +31,26 @@ absl::StatusOr<bool> Bool(absl::string_view entry, absl::string_view value) {
   return Bad(entry, "true or false");
 }
 
+// The text of a key that is for etcd; null for any other key. torchrun has two back ends for etcd, with different names.
+std::string* EtcdText(absl::string_view key, EtcdConf& etcd) {
+  if (key == "etcd_prefix") return &etcd.prefix;
+  if (key == "cacert" || key == "ca_cert") return &etcd.ca_cert;
+  if (key == "cert" || key == "ssl_cert") return &etcd.cert;
+  if (key == "key" || key == "ssl_cert_key") return &etcd.key;
+  if (key == "user") return &etcd.user;
+  if (key == "password_file") return &etcd.password_file;
+  return nullptr;
+}
+
 // True if `key` has an effect with the backend. Invalid values of other keys cause warnings, not errors.
-bool HasEffect(absl::string_view key, bool is_static) {
+bool HasEffect(absl::string_view key, Backend backend) {
+  EtcdConf etcd;
+  if (key == "protocol" || EtcdText(key, etcd) != nullptr) return backend == Backend::kEtcd;
   for (const char* const read : {"join_timeout", "read_timeout", "lease_ms"}) {
     if (key == read) return true;
   }
-  if (is_static) return key == "timeout";
+  if (backend == Backend::kStatic) return key == "timeout";
+  if (backend == Backend::kEtcd) return key == "last_call_timeout";
   return key == "last_call_timeout" || key == "is_host" || key == "store_type";
 }
 
@@ -54,6 +68,14 @@ absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_vi
   }
   if (key == "is_host") {
     ASSIGN_OR_RETURN(conf.is_host, Bool(entry, value));
+    return absl::OkStatus();
+  }
+  if (key == "protocol") {
+    conf.etcd.tls = value == "https";
+    return value == "https" || value == "http" ? absl::OkStatus() : Bad(entry, "http or https");
+  }
+  if (std::string* const text = EtcdText(key, conf.etcd)) {
+    *text = std::string(value);
     return absl::OkStatus();
   }
   if (key == "store_type") {
@@ -74,6 +96,18 @@ absl::Status Set(absl::string_view entry, absl::string_view key, absl::string_vi
   return absl::OkStatus();
 }
 
+absl::Status CheckPairs(const EtcdConf& etcd) {
+  const auto missing = [](absl::string_view given, absl::string_view other) {
+    return absl::InvalidArgumentError(absl::StrCat(given, " needs ", other, ", which is not given"));
+  };
+  if (!etcd.cert.empty() && etcd.key.empty()) return missing("cert", "key");
+  if (etcd.cert.empty() && !etcd.key.empty()) return missing("key", "cert");
+  if (!etcd.user.empty() && etcd.password_file.empty()) return missing("user", "password_file");
+  if (etcd.user.empty() && !etcd.password_file.empty()) return missing("password_file", "user");
+  if (!etcd.tls && !(etcd.ca_cert.empty() && etcd.cert.empty())) return missing("cert", "protocol=https");
+  return absl::OkStatus();
+}
+
 // Returns a hint if `entry` contains literal quotes. Nested shells, job files and argument lists can leave
 // quotes in a value by mistake.
 absl::string_view HintAtQuotes(absl::string_view entry) {
@@ -83,7 +117,19 @@ absl::string_view HintAtQuotes(absl::string_view entry) {
 
 }  // namespace
 
-absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
+const char* NameOf(Backend backend) {
+  switch (backend) {
+    case Backend::kStatic:
+      return "static";
+    case Backend::kC10d:
+      return "c10d";
+    case Backend::kEtcd:
+      return "etcd";
+  }
+  return "";
+}
+
+absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, Backend backend,
                                        std::vector<std::string>& warnings) {
   RdzvConf conf;
   for (const absl::string_view entry : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
@@ -94,10 +140,11 @@ absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, bool is_static,
     const absl::Status set = Set(entry, key, value, conf);
     if (set.ok()) continue;
     const std::string why = absl::StrCat(set.message(), HintAtQuotes(entry));
-    if (HasEffect(key, is_static)) return absl::InvalidArgumentError(why);
+    if (HasEffect(key, backend)) return absl::InvalidArgumentError(why);
     warnings.push_back(absl::StrCat("--rdzv-conf: ", why, "; ignored",
                                     absl::IsNotFound(set) ? "" : ", as it has no effect here"));
   }
+  if (backend == Backend::kEtcd) RETURN_IF_ERROR(CheckPairs(conf.etcd));
   return conf;
 }
 

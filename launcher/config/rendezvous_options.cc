@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <climits>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/config/option_groups.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
+constexpr int kDefaultEtcdPort = 2379;
 
 constexpr char kNotAFreePort[] =
     "a port other than 0: 0 means any free port, but other nodes could not find it";
@@ -47,13 +50,9 @@ absl::Status CheckNumbers(const Options& options) {
 
 absl::Status CheckBackend(const Options& options) {
   const std::string& backend = options.Get("rdzv-backend");
-  if (backend == "static" || backend == "c10d") return absl::OkStatus();
-  constexpr char kInstead[] =
-      "static or c10d; --rdzv-backend=c10d with --rdzv-endpoint=HOST:PORT of one of the nodes needs no "
-      "external service";
-  if (backend == "etcd" || backend == "etcd-v2") return BadValue(options, "rdzv-backend", kInstead);
+  if (backend == "static" || backend == "c10d" || IsEtcd(backend)) return absl::OkStatus();
   return BadValue(options, "rdzv-backend",
-                  absl::StrCat(kInstead, ". Other names are Python plug-ins, which cannot be loaded here"));
+                  "static, c10d or etcd. Other names are Python plug-ins, which cannot be loaded here");
 }
 
 void UseOwnCoordinator(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
@@ -118,6 +117,44 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status ReadEtcd(const Options& options, LaunchConfig& config) {
+  config.backend = Backend::kEtcd;
+  config.hosting = Hosting::kElsewhere;
+  // The register remembers the end of each job, so the default "none" would serve once.
+  if (!options.IsSet("rdzv-id") || options.Get("rdzv-id") == "none") {
+    return BadValue(
+        options, "rdzv-id",
+        "a name of the job, a new one for each job; the register on etcd remembers how a job of that "
+        "name has ended");
+  }
+  const std::string& given = options.Get("rdzv-endpoint");
+  for (const absl::string_view text :
+       absl::StrSplit(given.empty() ? "localhost" : absl::string_view(given), ',')) {
+    ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text, kDefaultEtcdPort),
+                     options.Quote("rdzv-endpoint"));
+    if (endpoint.port == 0 || IsUnspecifiedAddress(endpoint.host)) {
+      return BadValue(options, "rdzv-endpoint", "addresses of etcd, as in etcd1:2379,etcd2:2379");
+    }
+    if (std::ranges::find(config.etcd_endpoints, endpoint) != config.etcd_endpoints.end()) {
+      return BadValue(options, "rdzv-endpoint",
+                      absl::StrCat("different endpoints of etcd; ", ToString(endpoint), " is there twice"));
+    }
+    config.etcd_endpoints.push_back(endpoint);
+  }
+  config.endpoint = config.etcd_endpoints[0];
+  if (options.IsGiven("node-rank")) {
+    ASSIGN_OR_RETURN(config.node_rank,
+                     WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
+                                 absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
+  }
+  if (options.IsSet("record")) {
+    return BadValue(options, "record",
+                    "a coordinator without a register: the steps of one with --rdzv-backend=etcd cannot be "
+                    "recorded yet");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config) {
@@ -137,7 +174,9 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   const bool is_static =
       !alone && !alone_so_far && wants_static && (can_be_static || options.IsGiven("rdzv-backend"));
 
-  ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), is_static, config.warnings),
+  const bool is_etcd = IsEtcd(options.Get("rdzv-backend")) && !alone;
+  const Backend backend = is_static ? Backend::kStatic : is_etcd ? Backend::kEtcd : Backend::kC10d;
+  ASSIGN_OR_RETURN(config.rdzv, ParseRdzvConf(options.Get("rdzv-conf"), backend, config.warnings),
                    options.Quote("rdzv-conf"));
   ASSIGN_OR_RETURN(config.run_id, Name(options, "rdzv-id"));
   config.local_addr = options.Get("local-addr");
@@ -166,6 +205,7 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
     UseOwnCoordinator(options, inputs, config);
     return absl::OkStatus();
   }
+  if (is_etcd) return ReadEtcd(options, config);
   return is_static ? ReadStatic(options, config) : ReadC10d(options, config);
 }
 

@@ -12,11 +12,11 @@ namespace {
 // Whether the user says where and how the nodes meet. Then the scheduler's values have no effect, so that scripts for
 // torchrun mean the same here.
 bool DescribesMeeting(const Options& options) {
-  for (const char* const name :
-       {"standalone", "rdzv-backend", "rdzv-endpoint", "master-addr", "master-port", "node-rank"}) {
+  for (const char* const name : {"standalone", "master-addr", "master-port", "node-rank"}) {
     if (options.IsGiven(name)) return true;
   }
-  return false;
+  if (IsEtcd(options.Get("rdzv-backend"))) return false;  // the endpoint says nothing about the nodes
+  return options.IsGiven("rdzv-backend") || options.IsGiven("rdzv-endpoint");
 }
 
 bool IsOneNode(const Options& options) {
@@ -48,10 +48,11 @@ absl::Status UseScheduler(const ProcessInputs& inputs, Options& options, LaunchC
   if (!job->hosts.empty()) config.host_name = config.expected_hosts[static_cast<size_t>(job->node)];
   if (IsOneNode(options)) return absl::OkStatus();
   // Agents that the scheduler has not started find the job only by an id and an endpoint that the user has given.
-  if (!options.IsGiven("rdzv-id") && !options.IsGiven("rdzv-endpoint"))
+  const bool is_etcd = IsEtcd(options.Get("rdzv-backend"));
+  if (!options.IsGiven("rdzv-id") && (is_etcd || !options.IsGiven("rdzv-endpoint")))
     config.admission = Admission::kExpected;
   offer("rdzv-backend", "c10d", job->hosts_variable);
-  if (!options.IsGiven("rdzv-endpoint")) {  // only --hosts allows the option
+  if (!is_etcd && !options.IsGiven("rdzv-endpoint")) {  // only --hosts allows the option
     RETURN_IF_ERROR(job->address_known);
     config.candidate_ports = CandidatePorts(job->id);
     config.hosting = job->node == 0 ? Hosting::kHere : Hosting::kElsewhere;

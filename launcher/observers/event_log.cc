@@ -41,7 +41,7 @@ JobEvents::JobEvents(const LaunchConfig& config, TimePoint start,
       context_{.run_id = config.run_id,
                .role = config.role,
                .hostname = {},
-               .rdzv_backend = config.backend == Backend::kStatic ? "static" : "c10d",
+               .rdzv_backend = NameOf(config.backend),
                .entry_point = config.program.argv.empty() ? "" : FileName(config.program.argv[0])} {}
 
 void JobEvents::OnWaiting(TimePoint now) { waiting_since_ = now; }

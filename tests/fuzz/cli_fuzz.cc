@@ -77,7 +77,7 @@ void CheckLaunch(const LaunchConfig& config) {
   Check(!config.run_id.empty() && !config.role.empty(), "job and role have names");
   Check(config.endpoint.port >= 0 && config.endpoint.port <= 65535, "the port is valid");
   Check(config.endpoint.port > 0 || config.hosting == Hosting::kHere, "port 0 is only allowed on this node");
-  Check(config.backend == Backend::kC10d || config.node_rank.has_value(), "static nodes have ranks");
+  Check(config.backend != Backend::kStatic || config.node_rank.has_value(), "static nodes have ranks");
   Check(!config.node_rank || (*config.node_rank >= 0 && *config.node_rank < config.max_nodes),
         "the node rank is valid");
   Check(config.rules.max_restarts >= 0 && config.max_log_bytes >= 0, "no count is negative");

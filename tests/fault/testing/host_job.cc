@@ -66,9 +66,10 @@ HostJob::HostJob(int hosts, Args options, Args program)
     : hosts_(hosts), options_(std::move(options)), program_(std::move(program)), agents_(hosts) {}
 
 Process& HostJob::Start(int host, const Args& more, const Environment& environment) {
-  const Args options = {"--rdzv-backend=c10d", "--rdzv-endpoint=" + Endpoint(), "--rdzv-id=job",
-                        "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)),
-                        "--shutdown-timeout=5"};
+  const Args options = {
+      std::string("--rdzv-backend=") + (etcd_ == nullptr ? "c10d" : "etcd"),
+      "--rdzv-endpoint=" + (etcd_ == nullptr ? Endpoint() : etcd_->endpoint()), "--rdzv-id=job",
+      "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)), "--shutdown-timeout=5"};
   Environment all = {{"LOGLEVEL", "INFO"}};
   all.insert(all.end(), environment.begin(), environment.end());
   agents_.at(host) =
@@ -145,7 +146,9 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   if (!setup.shell.empty()) program = Args{"/bin/sh", "-c", setup.shell + "; exec \"$@\"", "sh"} + program;
   const std::string nodes = std::to_string(setup.min) + ":" + std::to_string(setup.max);
   const Args options = {"--nnodes=" + nodes, "--max-restarts=1"};
-  job_ = std::make_unique<HostJob>(setup_.hosts, options + setup.options, program);
+  job_ =
+      std::make_unique<HostJob>(setup_.hosts + (setup_.with_etcd ? 1 : 0), options + setup.options, program);
+  if (setup_.with_etcd) job_->UseEtcdOn(setup_.hosts);
   if (setup.by_address) job_->UseAddressAsEndpoint();
   if (setup.prepare) setup.prepare(snapshots);
   for (int host = 0; host < setup_.present; ++host) {

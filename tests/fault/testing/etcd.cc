@@ -1,0 +1,98 @@
+#include "tests/fault/testing/etcd.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/fault/testing/job.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kServer[] = "/usr/bin/etcd", kClient[] = "/usr/bin/etcdctl";
+constexpr Duration kStartLimit = seconds(20);
+
+// A port of 127.0.0.1 that is free now. Another process may take it before etcd does; see Start.
+std::string FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::perror("cannot find a free port");
+    std::abort();
+  }
+  close(fd);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+}  // namespace
+
+std::string EtcdServer::WhyNot() {
+  for (const char* program : {kServer, kClient}) {
+    if (access(program, X_OK) != 0) {
+      return std::string(program) + " is missing: `tools/dev setup --etcd` installs it";
+    }
+  }
+  return "";
+}
+
+EtcdServer::EtcdServer() : directory_(MakeTestDirectory()) { Start(); }
+
+EtcdServer::EtcdServer(const Hosts& hosts, int host)
+    : hosts_(&hosts), host_(host), directory_(MakeTestDirectory()) {
+  endpoint_ = hosts.address(host) + ":2379";
+  peer_endpoint_ = hosts.address(host) + ":2380";
+  Start();
+}
+
+std::unique_ptr<Process> EtcdServer::Run(const std::vector<std::string>& argv) const {
+  if (hosts_ != nullptr) return hosts_->Start(host_, argv);
+  return std::make_unique<Process>(argv);
+}
+
+bool EtcdServer::IsHealthy() const {
+  const auto client =
+      Run({kClient, "--endpoints=" + endpoint_, "--command-timeout=1s", "endpoint", "health"});
+  return client->Wait() == ProcessEnd{.code = 0};
+}
+
+void EtcdServer::Start() {
+  const TimePoint end = std::chrono::steady_clock::now() + kStartLimit;
+  const bool new_ports = endpoint_.empty();
+  while (std::chrono::steady_clock::now() < end) {
+    if (new_ports) {
+      endpoint_ = "127.0.0.1:" + FreePort();
+      peer_endpoint_ = "127.0.0.1:" + FreePort();
+    }
+    const std::string client = "http://" + endpoint_, peer = "http://" + peer_endpoint_;
+    process_ =
+        Run({kServer, "--name=e", "--data-dir=" + directory_ + "/data", "--listen-client-urls=" + client,
+             "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
+             "--initial-advertise-peer-urls=" + peer, "--initial-cluster=e=" + peer, "--log-level=error"});
+    // It exits if another process has taken a port.
+    while (!process_->Wait(Duration::zero()) && std::chrono::steady_clock::now() < end) {
+      if (IsHealthy()) return;
+    }
+  }
+  std::fprintf(stderr, "etcd at %s did not become healthy within 20 s:\n%s\n", endpoint_.c_str(),
+               process_ == nullptr ? "" : process_->err().c_str());
+  std::abort();
+}
+
+void EtcdServer::Kill() {
+  process_->Signal(SIGKILL);
+  process_->Wait();
+}
+
+void EtcdServer::StartAgain() { Start(); }
+
+}  // namespace ddprun
