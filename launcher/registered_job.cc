@@ -184,6 +184,7 @@ void RegisteredJob::OnTrouble(const absl::Status& why) {
 void RegisteredJob::Close(const std::string& reason, Duration farewell, std::function<void()> done) {
   search_.reset();
   search_timer_.cancel();
+  lead_->Withdraw();
   host_->Close(reason, farewell, [this, done = std::move(done)]() mutable { lead_->End(std::move(done)); });
 }
 

@@ -52,7 +52,11 @@ class RegisteredJob {
 
   // Hands the job over, or says in the register that it is over, if this process leads. See CoordinatorHost::Close.
   void Close(const std::string& reason, Duration farewell, std::function<void()> done);
-  void CloseNow() { host_->CloseNow(); }
+  // Ends the wait for workers of Close. Another agent leads a lease later.
+  void CloseNow() {
+    lead_->Abandon();
+    host_->CloseNow();
+  }
 
  private:
   class Link;

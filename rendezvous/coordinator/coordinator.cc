@@ -104,6 +104,13 @@ void Coordinator::CloseAll(const std::string& reason, bool at_once) {
   Step(CoordinatorEnding{StopWanted{reason}, at_once});
 }
 
+bool Coordinator::hands_over() const {
+  if (keeper_ == nullptr) return false;
+  const auto job = machine_.jobs().find(led_);
+  return handing_over_ ||
+         (job != machine_.jobs().end() && job->second.machine.state() == RoundMachine::State::kHandedOver);
+}
+
 int Coordinator::num_open_jobs() const {
   return static_cast<int>(std::count_if(machine_.jobs().begin(), machine_.jobs().end(),
                                         [](const auto& job) { return job.second.machine.open(); }));

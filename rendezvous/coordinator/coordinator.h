@@ -98,6 +98,8 @@ class Coordinator {
   // Otherwise, each job ends as soon as its workers have stopped. Dismisses agents that have not joined a job
   // and agents that join later.
   void CloseAll(const std::string& reason, bool at_once = false);
+  // Returns whether the job that this process leads is handed over, now or when its charter is written.
+  bool hands_over() const;
   // Returns the number of jobs that are not closed.
   int num_open_jobs() const;
   // Returns the addresses of the connected agents in other processes, as seen by the coordinator.

@@ -34,24 +34,26 @@ JobLead::JobLead(Parts parts)
                 }}) {}
 
 void JobLead::Seek() {
-  leader_.reset();
-  if (leads()) {
-    leader_ = Leader{.here = true, .epoch = machine_.epoch()};
-    return parts_.on_leader(*leader_);
-  }
+  if (over_) return parts_.on_over(*over_);
+  if (leads()) return parts_.on_leader({.here = true, .epoch = machine_.epoch()});
   Step(Disconnected{});
 }
 
 void JobLead::Connected(bool standby) { Step(ddprun::Connected{standby}); }
 
+void JobLead::Withdraw() {
+  withdrawn_ = true;
+  Step(ddprun::Connected{.standby = false});  // without an effect on a process that leads
+}
+
 void JobLead::End(std::function<void()> done) {
   using State = LeadershipMachine::State;
-  if (machine_.state() != State::kLeading && machine_.state() != State::kLeaving) {
-    return parts_.timer->Set(parts_.timer->Now(), std::move(done));
-  }
+  const bool ends = ending_ || machine_.state() == State::kLeaving || parts_.coordinator->hands_over();
+  const bool is_over = machine_.state() == State::kLeading && outcome_;
+  if (abandoned_ || (!ends && !is_over)) return parts_.timer->Set(parts_.timer->Now(), std::move(done));
   ended_ = std::move(done);
-  if (ending_) return;
-  if (outcome_ && MayBeStartedAgain(*outcome_)) return HandOver(/*forget=*/true);
+  if (ends) return;
+  if (MayBeStartedAgain(*outcome_)) return HandOver(/*forget=*/true);
   ending_ = Lead::State::kClosed;
   WakeSoon();
 }
@@ -123,14 +125,14 @@ void JobLead::Do(const SwapRegister& e) {
 
 void JobLead::Do(const FollowLeader& e) {
   parts_.log("leader_found", parts_.run_id, absl::StrCat(e.address, ", epoch ", e.epoch));
-  leader_ = Leader{.address = e.address, .epoch = e.epoch};
-  parts_.on_leader(*leader_);
+  parts_.on_leader({.address = e.address, .epoch = e.epoch});
 }
 
 void JobLead::Do(const ddprun::BeginToLead& e) {
   charters_ = written_ = 0;
   ending_.reset();
   outcome_.reset();
+  if (withdrawn_) return Step(LeaderEnds{Lead::State::kLeft});  // the swap was in flight
   LeadBegun begun{.run_id = parts_.run_id, .after_loss = !e.handed_over};
   // LeadershipRules::check has accepted it.
   if (!e.charter.empty()) begun.charter = *DecodeCharter(parts_.run_id, e.charter);
@@ -140,8 +142,7 @@ void JobLead::Do(const ddprun::BeginToLead& e) {
                           : e.handed_over   ? ", handed over"
                                             : ", the last coordinator is lost"));
   parts_.coordinator->BeginToLead(std::move(begun), this);
-  leader_ = Leader{.here = true, .epoch = e.epoch};
-  parts_.on_leader(*leader_);
+  parts_.on_leader({.here = true, .epoch = e.epoch});
 }
 
 void JobLead::Do(const ddprun::CharterWritten& e) {
@@ -152,10 +153,10 @@ void JobLead::Do(const ddprun::CharterWritten& e) {
 
 void JobLead::Do(const LeadLost& e) {
   charters_to_write_.clear();
-  leader_.reset();
   ending_.reset();
   parts_.log("lead_lost", parts_.run_id, e.why);
   parts_.coordinator->LeadLost();
+  if (withdrawn_) Step(ddprun::Connected{.standby = false});
   if (ended_) std::exchange(ended_, {})();
 }
 
@@ -168,7 +169,8 @@ void JobLead::Do(const LeadEnded& e) {
 void JobLead::Do(const JobIsOver& e) {
   const absl::StatusOr<Charter> charter = DecodeCharter(parts_.run_id, e.charter);
   if (!charter.ok()) return parts_.on_trouble(charter.status());
-  parts_.on_over(charter->end.value_or(Charter::End{Dismissal::kCoordinatorEnded, "it has ended"}));
+  over_ = charter->end.value_or(Charter::End{Dismissal::kCoordinatorEnded, "it has ended"});
+  parts_.on_over(*over_);
 }
 
 void JobLead::Do(const RegisterFails& e) { parts_.on_trouble(e.why); }

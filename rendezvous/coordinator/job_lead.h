@@ -20,7 +20,7 @@
 
 namespace ddprun {
 
-//   Order:   Seek first. End at most once, as the last call.
+//   Order:   Seek first. Withdraw, Abandon and End at most once, in this order; End is the last call.
 //   Threads: the thread of the timer, which is also that of the register and the coordinator.
 class JobLead final : private CharterKeeper {
  public:
@@ -61,9 +61,13 @@ class JobLead final : private CharterKeeper {
   void Connected(bool standby);
   bool leads() const { return machine_.state() == LeadershipMachine::State::kLeading; }
 
-  // Ends the lead of this process, if it leads, and then calls `done`, at the latest after the rest of its lead. The job is over,
-  // or was handed over. The register keeps the end of a job, except of one that may succeed if it is started again: that one is
-  // forgotten.
+  // This process ends soon, and does not try to lead any more.
+  void Withdraw();
+  // This process ends although nodes of its job may still have workers. The others count a lease.
+  void Abandon() { abandoned_ = true; }
+  // Ends the lead of this process, if it leads, and then calls `done`, at the latest after the rest of its lead. Without a
+  // hand-over and unless the job is over, nothing is written: the others count a lease. The register keeps the end of a job,
+  // except of one that may succeed if it is started again: that one is forgotten.
   void End(std::function<void()> done);
 
  private:
@@ -93,12 +97,14 @@ class JobLead final : private CharterKeeper {
   LeadershipMachine machine_;
   std::vector<std::string> charters_to_write_;  // encoded, oldest first
   bool wakes_soon_ = false;
-  std::optional<Leader> leader_;       // that on_leader was told last, if it is still the one
   int64_t charters_ = 0;               // number of the charters of this lead
   int64_t written_ = 0;                // number of those in the register
   std::optional<Dismissal> outcome_;   // of the newest charter
   std::optional<Lead::State> ending_;  // the lead is to end with this state
-  std::function<void()> ended_;        // of End
+  std::optional<Charter::End> over_;   // set: the job is over, and nobody leads it again
+  bool withdrawn_ = false;
+  bool abandoned_ = false;
+  std::function<void()> ended_;  // of End
 };
 
 }  // namespace ddprun

@@ -249,6 +249,18 @@ TEST_F(JobLeadTest, AJobThatAllHaveLeftIsForgotten) {
   EXPECT_THAT(second_.log_text, HasSubstr("a new job"));
 }
 
+TEST_F(JobLeadTest, AHandOverThatWaitsForTheRegisterIsNotForgotten) {
+  RunRound();
+  SendTo(first_, b_, Leaving());
+  SendTo(first_, a_, Leaving());
+  bool ended = false;
+  first_.lead->End([&ended] { ended = true; });
+  clock_.Run();
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(DecodeLead(service_.record.lead)->state, Lead::State::kLeft);
+  EXPECT_EQ(service_.record.charter, "");
+}
+
 TEST_F(JobLeadTest, AJobThatIsOverIsNotLedAgain) {
   RunRound();
   SendTo(first_, b_, Leaving());
@@ -298,8 +310,71 @@ TEST_F(JobLeadTest, TheOutcomeOutlivesACoordinatorThatIsLost) {
   EXPECT_THAT(SendTo(second_, c_, Joining("c")), ElementsAre("welcome 15000", "dismiss STOPPED", "end"));
 }
 
+TEST_F(JobLeadTest, AJobThatGoesOnIsNotDeclaredOver) {
+  RunRound();
+  bool ended = false;
+  first_.lead->End([&ended] { ended = true; });
+  clock_.Run();
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(DecodeLead(service_.record.lead)->state, Lead::State::kLeads);
+}
+
+TEST_F(JobLeadTest, AProcessThatDoesNotWaitForWorkersAbandonsItsLead) {
+  RunRound();
+  first_.lead->Withdraw();
+  first_.coordinator->CloseAll("it exits");
+  clock_.Run();
+  EXPECT_THAT(b_.Received(), ElementsAre("stop r0"));
+  first_.lead->Abandon();
+  first_.coordinator->CloseAll("it exits", /*at_once=*/true);
+  clock_.Run();
+  EXPECT_THAT(b_.Received(), ElementsAre("end"));
+  bool ended = false;
+  first_.lead->End([&ended] { ended = true; });
+  clock_.Run();
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(DecodeLead(service_.record.lead)->state, Lead::State::kLeads);
+}
+
+TEST_F(JobLeadTest, AProcessThatEndsDoesNotTakeOver) {
+  RunRound();
+  FollowFirst();
+  second_.lead->Seek();
+  second_.lead->Withdraw();
+  first_.reg.why = absl::UnavailableError("cut off");
+  clock_.Run(3 * kLease);
+  EXPECT_FALSE(second_.lead->leads());
+}
+
+TEST_F(JobLeadTest, ALeadThatComesTooLateIsGivenBack) {
+  second_.lead->Seek();
+  clock_.Soon([this] { second_.lead->Withdraw(); });  // between the read and the swap, or after both
+  clock_.Run();
+  EXPECT_FALSE(second_.lead->leads());
+  first_.lead->Seek();
+  clock_.Run();
+  EXPECT_THAT(first_.Leaders(), ElementsAre("here"));
+}
+
+TEST_F(JobLeadTest, TheEndThatAStandbyHasReadIsToldWhenItSeeks) {
+  RunRound();
+  FollowFirst();
+  first_.coordinator->Stop("j", "enough", [](const absl::StatusOr<std::string>&) {});
+  SendTo(first_, a_, ReadyFor(0));
+  SendTo(first_, b_, ReadyFor(0));
+  first_.lead->End([] {});
+  clock_.Run(kLease);
+  ASSERT_TRUE(second_.over.has_value());
+  second_.over.reset();
+  second_.lead->Seek();
+  ASSERT_TRUE(second_.over.has_value());
+  EXPECT_EQ(second_.over->outcome, Dismissal::kStopped);
+}
+
 TEST_F(JobLeadTest, EndWaitsAtMostForTheRestOfTheLead) {
   RunRound();
+  first_.coordinator->Stop("j", "enough", [](const absl::StatusOr<std::string>&) {});
+  clock_.Run();
   first_.reg.why = absl::UnavailableError("cut off");
   bool ended = false;
   first_.lead->End([&ended] { ended = true; });

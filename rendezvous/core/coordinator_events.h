@@ -94,7 +94,7 @@ struct LeadBegun {
   std::optional<Charter> charter = {};  // of the previous leader; nullopt: the job is new
   bool after_loss = false;              // see RoundMachine
 };
-// This process no longer leads its job. All agents are disconnected, and the job is dropped.
+// This process no longer leads its job, as after CoordinatorEnding with `at_once`. All agents are disconnected, and the job is dropped.
 struct LeadLapsed {};
 struct CoordinatorTick {};
 

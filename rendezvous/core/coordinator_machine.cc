@@ -116,9 +116,10 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   const bool closed = job.machine.state() == RoundMachine::State::kClosed;
   const JobRules& rules = job.machine.policy();
   if (const JobRuleField* rule = closed ? nullptr : FindDisagreement(rules, e.rules)) {
-    return absl::InvalidArgumentError(absl::StrCat(e.info.host, " has ",
-                                                   DisagreementText(*rule, rules, e.rules),
-                                                   ": start all nodes with the same options"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(e.info.host, " has ", DisagreementText(*rule, rules, e.rules),
+                     ": start all nodes with the same options",
+                     limits_.registered ? ", or give a new job another --rdzv-id" : ""));
   }
   if (job.nodes.contains(e.info.id)) {
     return absl::InvalidArgumentError(absl::StrCat("node_id ", e.info.id.value(), " is in use"));
@@ -232,7 +233,8 @@ void CoordinatorMachine::On(const StopJob& e) { effects_.push_back(Answer{Stop(e
 void CoordinatorMachine::On(const CoordinatorEnding& e) {
   if (ending_ && !e.at_once) return;
   if (!ending_) ending_ = e.reason;
-  if (led_ && !e.at_once) HandOver(ToText(*ending_));
+  if (led_ && e.at_once) return On(LeadLapsed{});  // the nodes look for another coordinator
+  if (led_) HandOver(ToText(*ending_));
   for (const auto& [run_id, job] : jobs_) {
     if (led_) break;
     StepJob(run_id, CloseRequested{Dismissal::kCoordinatorEnded, *ending_, e.at_once});

@@ -38,7 +38,7 @@ class TakeoverTest : public testing::Test {
     etcd_ = std::make_unique<EtcdServer>();
   }
 
-  std::unique_ptr<Process> StartAgent(const Args& more = {}) {
+  std::unique_ptr<Process> StartAgent(const Args& more = {}, const Args& worker = {}) {
     const Args argv = Args{DdprunPath(),
                            "--nnodes=1:2",
                            "--rdzv-backend=etcd",
@@ -46,7 +46,7 @@ class TakeoverTest : public testing::Test {
                            "--rdzv-id=j",
                            "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)),
                            "--shutdown-timeout=5"} +
-                      more + Args{WorkerPath(), gate_.flag(), "--family"};
+                      more + Args{WorkerPath(), gate_.flag(), "--family"} + worker;
     return std::make_unique<Process>(argv, Stdio::kPipes, Environment{{"LOGLEVEL", "INFO"}});
   }
   // Waits for the worker's line, and expects these values in it.
@@ -104,6 +104,22 @@ TEST_F(TakeoverTest, TheAgentOfTheCoordinatorGetsASignal) {
                                     HasSubstr("event=lead_begun"), HasSubstr("handed over")));
   EXPECT_EQ(first_->Wait(), kFailure);
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
+  Finish({second_.get()});
+}
+
+TEST_F(TakeoverTest, ASecondSignalToTheAgentOfTheCoordinatorSkipsTheWait) {
+  first_ = StartAgent();
+  ExpectReady(*first_, 0, 1, 0);
+  second_ = StartAgent({}, {"--stubborn"});
+  ExpectReady(*first_, 0, 2, 1);
+  ExpectReady(*second_, 1, 2, 1);
+  first_->Signal(SIGTERM);
+  ASSERT_THAT(second_->AwaitErr("stopping the workers of round 1"), SizeIs(1)) << second_->err();
+  first_->Signal(SIGTERM);
+  EXPECT_THAT(first_->AwaitErr("not waiting for the workers of other nodes"), SizeIs(1)) << first_->err();
+  EXPECT_EQ(first_->Wait(), kFailure);
+  ExpectReady(*second_, 0, 1, 2);
+  EXPECT_THAT(second_->err(), HasSubstr("the last coordinator is lost"));
   Finish({second_.get()});
 }
 
