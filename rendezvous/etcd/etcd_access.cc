@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -22,8 +22,9 @@
 namespace ddprun {
 namespace {
 
-// Between two rounds over all endpoints.
-constexpr Duration kPause = milliseconds(50);
+// Between two rounds over all endpoints. It doubles after each round.
+constexpr Duration kFirstPause = milliseconds(50);
+constexpr Duration kLongestPause = milliseconds(400);
 // A call that may be repeated waits for one member at least so long, while the limit of the call permits it.
 constexpr Duration kShortestAttempt = milliseconds(100);
 
@@ -44,46 +45,58 @@ struct EtcdAccess::Operation {
   TimePoint deadline;
   EtcdRpc rpc;
   std::function<void(absl::Status)> done;
-  boost::asio::steady_timer pause;
+  boost::asio::steady_timer timer;
   size_t endpoint;                          // of this attempt
   std::map<size_t, EtcdError> errors = {};  // newest of each endpoint
   size_t tried = 0;                         // endpoints in this round over all of them
+  Duration pause = kFirstPause;             // the next one
   bool authenticated_again = false;
 };
 
 struct EtcdAccess::Rpc {
   grpc::ClientContext context;
-  std::function<void(const absl::Status&)> then;  // on the thread of the io_context
+  std::function<void(const absl::Status&)> then;  // on the thread of the io_context; owns what the RPC uses
 };
 
 // The RPCs in flight. Shared with gRPC's threads.
+//
+// A thread of gRPC must not own what an RPC uses when it has ended: the last channel must not be destroyed there (gRPC 1.51
+// joins that thread then).
 class EtcdAccess::Rpcs {
  public:
   void Add(std::shared_ptr<Rpc> rpc) {
     absl::MutexLock lock(&mutex_);
-    rpcs_.insert(std::move(rpc));
+    ++left_;
+    rpcs_.emplace(rpc.get(), std::move(rpc));
   }
-  void Remove(const std::shared_ptr<Rpc>& rpc) {
+  // Called by a thread of gRPC, as the last use of the RPC.
+  void Ended(Rpc* rpc, const grpc::Status& status, boost::asio::io_context& io) {
+    std::shared_ptr<Rpc> owned;
+    {
+      absl::MutexLock lock(&mutex_);
+      owned = std::move(rpcs_.extract(rpc).mapped());
+    }
+    boost::asio::post(io, [owned = std::move(owned), status = FromGrpc(status)] { owned->then(status); });
     absl::MutexLock lock(&mutex_);
-    rpcs_.erase(rpc);
+    --left_;  // the io_context may be destroyed afterwards
   }
   // Cancels all, and waits until they have ended.
   void End() {
-    std::set<std::shared_ptr<Rpc>> rpcs;
+    std::map<Rpc*, std::shared_ptr<Rpc>> rpcs;
     {
       absl::MutexLock lock(&mutex_);
       rpcs = rpcs_;
     }
-    // Without the lock: TryCancel may call Remove.
-    for (const auto& rpc : rpcs) rpc->context.TryCancel();
+    // Without the lock: TryCancel may call Ended.
+    for (const auto& [rpc, owned] : rpcs) owned->context.TryCancel();
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](std::set<std::shared_ptr<Rpc>>* left) { return left->empty(); }, &rpcs_));
+    mutex_.Await(absl::Condition(+[](int* left) { return *left == 0; }, &left_));
   }
 
  private:
   absl::Mutex mutex_;
-  std::set<std::shared_ptr<Rpc>> rpcs_ ABSL_GUARDED_BY(mutex_);
+  std::map<Rpc*, std::shared_ptr<Rpc>> rpcs_ ABSL_GUARDED_BY(mutex_);
+  int left_ ABSL_GUARDED_BY(mutex_) = 0;  // that Ended has not completed
 };
 
 EtcdAccess::EtcdAccess(boost::asio::io_context& io, const EtcdOptions& options)
@@ -157,10 +170,8 @@ void EtcdAccess::Send(size_t endpoint, const EtcdRpc& start, TimePoint limit,
   rpc->context.AddMetadata("hasleader", "true");
   if (!token_.empty()) rpc->context.AddMetadata("token", token_);
   rpcs_->Add(rpc);
-  start(Channel(endpoint), &rpc->context, [rpc, rpcs = rpcs_, &io = io_](const grpc::Status& status) {
-    boost::asio::post(io, [then = std::move(rpc->then), status = FromGrpc(status)] { then(status); });
-    // The io_context may be destroyed after this. So this function must not own anything that uses it.
-    rpcs->Remove(rpc);
+  start(Channel(endpoint), &rpc->context, [rpc = rpc.get(), rpcs = rpcs_, &io = io_](const grpc::Status& status) {
+    rpcs->Ended(rpc, status, io);
   });
 }
 
@@ -176,9 +187,7 @@ void EtcdAccess::Authenticate(const std::shared_ptr<Operation>& operation) {
   const EtcdRpc rpc = [messages](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
                                  std::function<void(grpc::Status)> done) {
     messages->stub = etcdserverpb::Auth::NewStub(channel);
-    messages->stub->async()->Authenticate(
-        context, &messages->request, &messages->reply,
-        [messages, done = std::move(done)](const grpc::Status& status) { done(status); });
+    messages->stub->async()->Authenticate(context, &messages->request, &messages->reply, std::move(done));
   };
   Send(operation->endpoint, rpc, AttemptLimit(*operation), [this, operation, messages](const absl::Status& status) {
     if (status.ok()) {
@@ -227,9 +236,11 @@ void EtcdAccess::Rotate(const std::shared_ptr<Operation>& operation) {
       operation->errors.size() == channels_.size() &&
       std::all_of(operation->errors.begin(), operation->errors.end(),
                   [](const auto& item) { return item.second.next == EtcdError::Next::kWrongEndpoint; });
-  if (all_wrong || Now() + kPause >= operation->deadline) return Finish(operation, AllFailed(*operation));
-  operation->pause.expires_after(kPause);
-  operation->pause.async_wait(
+  const Duration left = operation->deadline - Now();
+  if (all_wrong || left <= kFirstPause) return Finish(operation, AllFailed(*operation));
+  operation->timer.expires_after(std::min(operation->pause, left / 2));
+  operation->pause = std::min(2 * operation->pause, kLongestPause);
+  operation->timer.async_wait(
       alive_.Guard([this, operation](const boost::system::error_code& /*error*/) { Try(operation); }));
 }
 

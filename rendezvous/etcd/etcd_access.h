@@ -20,7 +20,7 @@
 namespace ddprun {
 
 // Starts one RPC. It may be called several times, one after the other. The last argument must be called exactly once, on any
-// thread; what the RPC uses must be owned by this function or by gRPC.
+// thread, as the last use of the channel. This function owns what the RPC uses; it outlives the RPC.
 using EtcdRpc = std::function<void(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
                                    std::function<void(grpc::Status)> done)>;
 

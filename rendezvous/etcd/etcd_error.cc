@@ -25,6 +25,13 @@ EtcdError Wrong(std::string text) {
   return {Next::kWrongEndpoint, true, absl::FailedPreconditionError(text)};
 }
 
+std::string TlsHint(const EtcdErrorContext& context) {
+  if (!context.tls) return "if it requires TLS, give the CA certificate";
+  return absl::StrCat("it may not accept the client certificate",
+                      context.client_certificate ? "" : ", of which none is given",
+                      ", or it does not use TLS: then leave out the CA certificate");
+}
+
 EtcdError ExplainNoConnection(absl::string_view message, const EtcdErrorContext& context) {
   const std::string lower = absl::AsciiStrToLower(message);
   const auto has = [&](absl::string_view part) { return absl::StrContains(lower, part); };
@@ -39,17 +46,17 @@ EtcdError ExplainNoConnection(absl::string_view message, const EtcdErrorContext&
   if (has("handshake failed") || has("handshaker"))
     return Wrong(absl::StrCat("the TLS handshake failed (", message, "); check that the endpoint uses TLS, and the ",
                               context.client_certificate ? "client certificate" : "CA certificate"));
+  // No connection was tried, because its credentials could not be made.
+  if (has("empty address list") && context.tls)
+    return {EtcdError::Next::kStop, true,
+            absl::InvalidArgumentError(
+                "the CA certificate, the client certificate or its key cannot be used; check that each is PEM, and that the key "
+                "is that of the client certificate")};
   std::string hint = "check that etcd runs there, and the port";
-  if (absl::StartsWith(message, "DNS resolution failed") || has("empty address list")) {
+  if (absl::StartsWith(message, "DNS resolution failed")) {
     hint = "check the name of the host";
-  } else if (has("socket closed") || has("connection reset") || has("broken pipe")) {
-    if (!context.tls) {
-      hint = "if it requires TLS, give the CA certificate";
-    } else if (!context.client_certificate) {
-      hint = "it may require a client certificate";
-    } else {
-      hint = "it may not accept the client certificate";
-    }
+  } else if (has("socket closed") || has("endpoint read failed") || has("connection reset") || has("broken pipe")) {
+    hint = absl::StrCat("the endpoint closed the connection; ", TlsHint(context));
   }
   return {Next::kNextEndpoint, true, absl::UnavailableError(absl::StrCat(message, "; ", hint))};
 }
@@ -68,14 +75,7 @@ EtcdError ExplainUnavailable(absl::string_view message, const EtcdErrorContext& 
                          "--cluster`"))};
   if (absl::StartsWith(message, "etcdserver: "))
     return {Next::kNextEndpoint, false, absl::UnavailableError(message)};
-  std::string hint;
-  if (!context.tls) {
-    hint = "; if the endpoint requires TLS, give the CA certificate";
-  } else if (!context.client_certificate) {
-    hint = "; if the endpoint requires a client certificate, give one";
-  }
-  return {Next::kNextEndpoint, false,
-          absl::UnavailableError(absl::StrCat("the connection was lost (", message, ")", hint))};
+  return {Next::kNextEndpoint, false, absl::UnavailableError(absl::StrCat("the connection was lost (", message, ")"))};
 }
 
 std::string UserText(const EtcdErrorContext& context) {
@@ -115,7 +115,7 @@ EtcdError ExplainEtcdError(const absl::Status& answer, const EtcdErrorContext& c
                 "it has raised the alarm CORRUPT: the data of its members differ; see `etcdctl alarm list`, replace the bad "
                 "member, then `etcdctl alarm disarm`")};
   if (says("etcdserver: lease already exists")) return {Next::kStop, true, answer};
-  if (says("etcdserver: request is too large"))
+  if (says("etcdserver: request is too large") || says("grpc: received message larger than max"))
     return {Next::kStop, true,
             absl::InvalidArgumentError("the record is larger than etcd accepts; raise its --max-request-bytes")};
   if (says("etcdserver: too many requests"))

@@ -54,8 +54,7 @@ EtcdRpc StartTxn(std::shared_ptr<Txn> txn) {
   return [txn](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
                std::function<void(grpc::Status)> done) {
     txn->stub = pb::KV::NewStub(channel);
-    txn->stub->async()->Txn(context, &txn->request, &txn->reply,
-                            [txn, done = std::move(done)](const grpc::Status& status) { done(status); });
+    txn->stub->async()->Txn(context, &txn->request, &txn->reply, std::move(done));
   };
 }
 
@@ -63,9 +62,7 @@ EtcdRpc StartGrant(std::shared_ptr<Grant> grant) {
   return [grant](const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
                  std::function<void(grpc::Status)> done) {
     grant->stub = pb::Lease::NewStub(channel);
-    grant->stub->async()->LeaseGrant(
-        context, &grant->request, &grant->reply,
-        [grant, done = std::move(done)](const grpc::Status& status) { done(status); });
+    grant->stub->async()->LeaseGrant(context, &grant->request, &grant->reply, std::move(done));
   };
 }
 
@@ -88,12 +85,14 @@ class KeepAlive final : public grpc::ClientBidiReactor<pb::LeaseKeepAliveRequest
     if (ok) StartRead(&reply_);  // until the member ends the stream
   }
   void OnDone(const grpc::Status& status) override {
-    done_(answered_ ? grpc::Status::OK : status);
+    const auto done = std::move(done_);
+    const grpc::Status result = answered_ ? grpc::Status::OK : status;
     delete this;
+    done(result);
   }
 
   const std::unique_ptr<pb::Lease::Stub> stub_;
-  const std::function<void(grpc::Status)> done_;
+  std::function<void(grpc::Status)> done_;
   pb::LeaseKeepAliveRequest request_;
   pb::LeaseKeepAliveResponse reply_;
   bool answered_ = false;

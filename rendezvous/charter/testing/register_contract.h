@@ -6,17 +6,15 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
-#include "boost/asio/executor_work_guard.hpp"
 #include "boost/asio/io_context.hpp"
 #include "gtest/gtest.h"
 #include "rendezvous/charter/charter_register.h"
+#include "rendezvous/charter/testing/register_caller.h"
 
 namespace ddprun {
 
@@ -34,78 +32,6 @@ class RegisterService {
   virtual void Resume() {}
 };
 
-// A register whose calls return their results.
-class RegisterCaller {
- public:
-  RegisterCaller(RegisterService* service, const std::string& run_id)
-      : register_(service->Open(io_, run_id)) {}
-
-  absl::StatusOr<RegisterRecord> Read(Duration limit = seconds(20)) {
-    return Call<RegisterRecord>(limit, [&](auto done) { register_->Read(limit, std::move(done)); });
-  }
-  absl::StatusOr<SwapResult> Swap(const RegisterRecord& expected, const std::string& lead,
-                                  const std::optional<std::string>& charter = std::nullopt,
-                                  Duration limit = seconds(20)) {
-    return Call<SwapResult>(
-        limit, [&](auto done) { register_->Swap(expected, lead, charter, limit, std::move(done)); });
-  }
-  // Swaps and returns the new record. Fails the test if the swap is refused.
-  RegisterRecord MustSwap(const RegisterRecord& expected, const std::string& lead,
-                          const std::optional<std::string>& charter = std::nullopt) {
-    absl::StatusOr<SwapResult> result = Swap(expected, lead, charter);
-    if (!result.ok() || !result->swapped) {
-      ADD_FAILURE() << "swap to " << lead << ": " << (result.ok() ? "refused" : result.status().ToString());
-      return {};
-    }
-    return result->current;
-  }
-  RegisterRecord MustRead() {
-    absl::StatusOr<RegisterRecord> record = Read();
-    if (!record.ok()) {
-      ADD_FAILURE() << record.status();
-      return {};
-    }
-    return *std::move(record);
-  }
-
-  boost::asio::io_context& io() { return io_; }
-  CharterRegister& get() { return *register_; }
-  void Close() { register_ = nullptr; }
-
- private:
-  // What a call with a limit may take in addition, on a busy machine.
-  static constexpr Duration kLate = seconds(10);
-
-  template <typename Result, typename F>
-  absl::StatusOr<Result> Call(Duration limit, F start) {
-    std::optional<absl::StatusOr<Result>> result;
-    int calls = 0;
-    bool within = true;
-    const TimePoint deadline = std::chrono::steady_clock::now() + limit + kLate;
-    io_.restart();
-    start([&](absl::StatusOr<Result> got) {
-      EXPECT_FALSE(within) << "the callback was called within the call";
-      EXPECT_EQ(++calls, 1);
-      result = std::move(got);
-    });
-    within = false;
-    while (!result && io_.run_one_until(deadline) > 0) {
-    }
-    if (!result) {
-      ADD_FAILURE() << "no callback " << ToMillis(kLate) << " ms after the limit";
-      return absl::InternalError("no callback");
-    }
-    io_.poll();  // a second callback that is due
-    return *std::move(result);
-  }
-
-  boost::asio::io_context io_{1};
-  // Without it, run_one_until returns while only other threads have something to do.
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
-      boost::asio::make_work_guard(io_);
-  std::unique_ptr<CharterRegister> register_;
-};
-
 class RegisterContractTest : public testing::TestWithParam<std::function<RegisterService*()>> {
  protected:
   void SetUp() override {
@@ -116,6 +42,10 @@ class RegisterContractTest : public testing::TestWithParam<std::function<Registe
   static std::string RunId(const std::string& more = "") {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
     return std::string(info->test_suite_name()) + "." + info->name() + more;
+  }
+
+  RegisterCaller::Opener Opener(const std::string& run_id) {
+    return [this, run_id](boost::asio::io_context& io) { return service_->Open(io, run_id); };
   }
 
   RegisterService* service_ = nullptr;
@@ -132,7 +62,7 @@ inline void ExpectEqual(const RegisterRecord& got, const RegisterRecord& want) {
 }
 
 TEST_P(RegisterContractTest, AtFirstThereIsNoRecord) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const RegisterRecord record = a.MustRead();
   EXPECT_FALSE(record.exists);
   EXPECT_EQ(record.lead, "");
@@ -140,8 +70,8 @@ TEST_P(RegisterContractTest, AtFirstThereIsNoRecord) {
 }
 
 TEST_P(RegisterContractTest, ASwapCreatesTheRecord) {
-  RegisterCaller a(service_, RunId());
-  RegisterCaller b(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId()));
   const RegisterRecord nothing = a.MustRead();
   const RegisterRecord made = a.MustSwap(nothing, "l1", "c1");
   EXPECT_GT(made.version, nothing.version);
@@ -152,15 +82,15 @@ TEST_P(RegisterContractTest, ASwapCreatesTheRecord) {
 }
 
 TEST_P(RegisterContractTest, ARecordMayBeCreatedWithoutACharter) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const RegisterRecord made = a.MustSwap({}, "l1");
   EXPECT_EQ(made.charter, "");
   ExpectEqual(a.MustRead(), made);
 }
 
 TEST_P(RegisterContractTest, ARefusedCreationReturnsTheRecord) {
-  RegisterCaller a(service_, RunId());
-  RegisterCaller b(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId()));
   const RegisterRecord nothing = b.MustRead();
   const RegisterRecord made = a.MustSwap({}, "l1", "c1");
   const auto refused = b.Swap(nothing, "l2", "c2");
@@ -171,8 +101,8 @@ TEST_P(RegisterContractTest, ARefusedCreationReturnsTheRecord) {
 }
 
 TEST_P(RegisterContractTest, ASwapNeedsTheVersionThatWasRead) {
-  RegisterCaller a(service_, RunId());
-  RegisterCaller b(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId()));
   const RegisterRecord first = a.MustSwap({}, "l1", "c1");
   const RegisterRecord second = b.MustSwap({.version = first.version, .exists = true}, "l2", "c2");
   EXPECT_GT(second.version, first.version);
@@ -185,7 +115,7 @@ TEST_P(RegisterContractTest, ASwapNeedsTheVersionThatWasRead) {
 }
 
 TEST_P(RegisterContractTest, OfSwapsOfOneVersionOneIsCarriedOut) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const RegisterRecord first = a.MustSwap({}, "l1", "c1");
   const int kSwaps = 8;
   int swapped = 0, answers = 0;
@@ -205,8 +135,8 @@ TEST_P(RegisterContractTest, OfSwapsOfOneVersionOneIsCarriedOut) {
 }
 
 TEST_P(RegisterContractTest, ASwapWithoutACharterLeavesIt) {
-  RegisterCaller a(service_, RunId());
-  RegisterCaller b(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId()));
   RegisterRecord record = a.MustSwap({}, "l1", "c1");
   record = a.MustSwap(record, "l2");
   EXPECT_EQ(record.lead, "l2");
@@ -220,7 +150,7 @@ TEST_P(RegisterContractTest, ASwapWithoutACharterLeavesIt) {
 }
 
 TEST_P(RegisterContractTest, VersionsIncreaseWhenTheRecordIsRemovedAndCreatedAgain) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const RegisterRecord first = a.MustSwap(a.MustSwap({}, "l1", "c1"), "l2");
   service_->Remove(RunId());
   const RegisterRecord nothing = a.MustRead();
@@ -238,8 +168,8 @@ TEST_P(RegisterContractTest, VersionsIncreaseWhenTheRecordIsRemovedAndCreatedAga
 }
 
 TEST_P(RegisterContractTest, JobsDoNotSeeEachOther) {
-  RegisterCaller a(service_, RunId());
-  RegisterCaller b(service_, RunId("/lead"));
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId("/lead")));
   const RegisterRecord made = a.MustSwap({}, "l1", "c1");
   EXPECT_FALSE(b.MustRead().exists);
   const RegisterRecord other = b.MustSwap({}, "other", "charter");
@@ -249,7 +179,7 @@ TEST_P(RegisterContractTest, JobsDoNotSeeEachOther) {
 }
 
 TEST_P(RegisterContractTest, ValuesAreBytes) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const std::string charter(100 << 10, '\xff');
   const std::string lead("\0\n\xfe", 3);
   RegisterRecord record = a.MustSwap({}, lead, charter);
@@ -261,7 +191,7 @@ TEST_P(RegisterContractTest, ValuesAreBytes) {
 }
 
 TEST_P(RegisterContractTest, NoCallbackIsCalledAfterTheRegisterIsDestroyed) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   int calls = 0;
   a.get().Read(seconds(20), [&](const absl::StatusOr<RegisterRecord>&) { ++calls; });
   a.get().Swap({}, "l1", "c1", seconds(20), [&](const absl::StatusOr<SwapResult>&) { ++calls; });
@@ -272,7 +202,7 @@ TEST_P(RegisterContractTest, NoCallbackIsCalledAfterTheRegisterIsDestroyed) {
 }
 
 TEST_P(RegisterContractTest, ARegisterMayBeDestroyedByItsCallback) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   bool called = false;
   a.get().Read(seconds(20), [&](const absl::StatusOr<RegisterRecord>&) {
     called = true;
@@ -286,7 +216,7 @@ TEST_P(RegisterContractTest, ARegisterMayBeDestroyedByItsCallback) {
 }
 
 TEST_P(RegisterLimitTest, ASuspendedServiceIsAnErrorAtTheLimit) {
-  RegisterCaller a(service_, RunId());
+  RegisterCaller a(Opener(RunId()));
   const RegisterRecord first = a.MustSwap({}, "l1", "c1");
   service_->Suspend();
   const TimePoint begin = std::chrono::steady_clock::now();

@@ -191,10 +191,9 @@ bool EtcdCluster::TryStart() {
                            "--log-level=warn"},
                   .log = absl::StrCat(directory_, "/m", i, ".log")};
     if (const TestCertificates* certificates = options_.certificates; certificates != nullptr) {
-      for (const std::string& flag : {"--cert-file=" + certificates->server, "--key-file=" + certificates->server_key,
-                                      "--trusted-ca-file=" + certificates->ca})
-        member.argv.push_back(flag);
-      if (options_.client_certificates) member.argv.push_back("--client-cert-auth");
+      member.argv.push_back("--cert-file=" + certificates->server);
+      member.argv.push_back("--key-file=" + certificates->server_key);
+      if (options_.client_certificates) member.argv.push_back("--trusted-ca-file=" + certificates->ca);
     }
     member.argv.insert(member.argv.end(), options_.flags.begin(), options_.flags.end());
     members_.push_back(std::move(member));
