@@ -18,6 +18,7 @@ from slurm import bench_slurm
 from step import bench_step
 from store import bench_store
 from table import Table, medians, ms
+from takeover import bench_takeover
 from tee import bench_tee
 
 
@@ -94,6 +95,7 @@ PARTS = {
     "in-place": bench_in_place,
     "scale": bench_scale,
     "slurm": bench_slurm,
+    "takeover": bench_takeover,
     "tee": bench_tee,
 }
 LONG_PARTS = {

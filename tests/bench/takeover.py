@@ -1,0 +1,138 @@
+"""Measures jobs with a register on etcd: the loss and the hand-over of the coordinator, and what the register adds to a restart."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import measure
+from hosts import Hosts
+from table import medians, ms, progress
+
+LEASE_S = 2
+
+
+@contextlib.contextmanager
+def etcd(on=lambda command: command, address="127.0.0.1"):
+    """Runs one member on `address`, and yields its endpoint. `on` gives the command line that runs a command on its host."""
+    if shutil.which("etcd") is None:
+        raise RuntimeError("etcd is missing: `tools/dev setup --etcd` installs it")
+    with tempfile.TemporaryDirectory() as folder:
+        client, peer = (f"{address}:{measure.jobs.free_port()}" for _ in range(2))
+        command = [
+            "etcd", f"--data-dir={folder}/data", f"--listen-client-urls=http://{client}", f"--advertise-client-urls=http://{client}",
+            f"--listen-peer-urls=http://{peer}", f"--initial-advertise-peer-urls=http://{peer}",
+            f"--initial-cluster=default=http://{peer}", "--log-level=error",
+        ]  # fmt: skip
+        server = subprocess.Popen(on(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            health = on(["etcdctl", f"--endpoints={client}", "--command-timeout=1s", "endpoint", "health"])
+            deadline = time.monotonic() + measure.DEADLINE_S
+            while subprocess.run(health, capture_output=True, timeout=20, check=False).returncode != 0:
+                if time.monotonic() > deadline or server.poll() is not None:
+                    raise RuntimeError("etcd did not become healthy")
+            yield client
+        finally:
+            measure.jobs.stop(server)
+
+
+def agents(options, endpoint, name, backend="etcd"):
+    return [
+        options.ddprun, "--nnodes=1:3", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={name}",
+        "--max-restarts=9", f"--rdzv-conf=last_call_timeout=2,lease_ms={LEASE_S * 1000}", options.worker,
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def job(commands):
+    """Starts three agents, of which the first one leads. Yields (processes, stamps, the starts of their workers)."""
+    with tempfile.TemporaryDirectory() as folder:
+        stamps = measure.Stamps(folder)
+        with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
+            processes = []
+            try:
+                for command in commands:
+                    process = subprocess.Popen(
+                        command + [stamps.path],
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "LOGLEVEL": "INFO"},
+                    )  # fmt: skip
+                    processes.append(process)
+                    deadline = time.monotonic() + measure.DEADLINE_S
+                    while len(processes) == 1 and "event=node_joined" not in _content(log):
+                        if time.monotonic() > deadline:
+                            raise TimeoutError(f"the first agent did not lead\n{_content(log)[-2000:]}")
+                        time.sleep(0.01)
+                yield processes, stamps, stamps.read(3)
+            finally:
+                for process in processes:
+                    measure.jobs.stop(process)
+                stamps.close()
+
+
+def _content(log):
+    log.flush()
+    with open(log.name, encoding="utf-8") as file:
+        return file.read()
+
+
+def signaled(options, endpoint, run, signo):
+    """Signals the agent of the coordinator. Returns the seconds until the last worker of the two others starts."""
+    with job([agents(options, endpoint, f"{signo}-{run}")] * 3) as (processes, stamps, _):
+        begin = time.monotonic_ns()
+        processes[0].send_signal(signo)
+        return (max(ns for _, _, ns in stamps.read(2)) - begin) / 1e9
+
+
+def cut(options):
+    """Cuts the link of the coordinator's host. Returns the same as signaled()."""
+    with Hosts(4) as hosts, etcd(lambda command: hosts.on(4, command), hosts.address(4)) as endpoint:
+        with job([hosts.on(i, agents(options, endpoint, "cut")) for i in (1, 2, 3)]) as (_, stamps, _):
+            begin = time.monotonic_ns()
+            hosts.cut(1)
+            return (max(ns for _, _, ns in stamps.read(2)) - begin) / 1e9
+
+
+def restart(options, endpoint, name, backend):
+    """Kills a worker. Returns the seconds until the last new worker of the three agents starts."""
+    with job([agents(options, endpoint, name, backend)] * 3) as (_, stamps, workers):
+        seconds = []
+        for _ in range(3):
+            begin = time.monotonic_ns()
+            os.kill(max(workers)[1], signal.SIGKILL)
+            workers = stamps.read(3)
+            seconds.append((max(ns for _, _, ns in workers) - begin) / 1e9)
+        return measure.median(seconds)
+
+
+def bench_takeover(options, table):
+    own = measure.median([measure.own_start(options.worker) for _ in range(options.runs)])
+    with etcd() as endpoint:
+        kills, moves = [], []
+        for run in range(options.runs):
+            progress(f"run {run + 1}/{options.runs}: the agent of the coordinator is killed, and ended")
+            kills.append(signaled(options, endpoint, run, signal.SIGKILL))
+            moves.append(signaled(options, endpoint, run, signal.SIGTERM))
+        table.row("SIGKILL of the coordinator's agent to the last new worker, 3 agents, etcd", measure.median(kills), LEASE_S + 1, "s",
+                  f"lease of {LEASE_S} s + 1 s; slowest {max(kills):.3f} s")  # fmt: skip
+        table.row("SIGTERM of the coordinator's agent to the last new worker, 3 agents, etcd", ms(measure.median(moves)), ms(own) + 100, "ms",
+                  f"the worker's own start {ms(own):.2f} ms + 100 ms; slowest {ms(max(moves)):.1f} ms")  # fmt: skip
+        counter = iter(range(10**6))
+        took = medians(options.runs, {
+            "etcd": lambda: restart(options, endpoint, f"restart-{next(counter)}", "etcd"),
+            "c10d": lambda: restart(options, f"127.0.0.1:{measure.jobs.free_port()}", "restart", "c10d"),
+        })  # fmt: skip
+        table.row("SIGKILL of a worker to the last new worker, 3 agents, etcd", ms(took["etcd"]), ms(took["c10d"]) + 2, "ms",
+                  f"c10d {ms(took['c10d']):.1f} ms + 2 ms")  # fmt: skip
+    cuts = []
+    try:
+        for run in range(options.runs):
+            progress(f"run {run + 1}/{options.runs}: the link of the coordinator is cut")
+            cuts.append(cut(options))
+    except RuntimeError as error:
+        return table.missing("cut of the coordinator's link", str(error))
+    table.row("cut of the coordinator's link to the last new worker, 3 hosts, etcd", measure.median(cuts), LEASE_S + 1, "s",
+              f"lease of {LEASE_S} s + 1 s; slowest {max(cuts):.3f} s")  # fmt: skip
+    return None
