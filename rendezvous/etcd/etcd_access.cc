@@ -90,7 +90,8 @@ class EtcdAccess::Rpcs {
     // Without the lock: TryCancel may call Ended.
     for (const auto& [rpc, owned] : rpcs) owned->context.TryCancel();
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(+[](int* left) { return *left == 0; }, &left_));
+    mutex_.Await(absl::Condition(
+        +[](int* left) { return *left == 0; }, &left_));
   }
 
  private:
@@ -130,13 +131,15 @@ const std::shared_ptr<grpc::Channel>& EtcdAccess::Channel(size_t endpoint) {
   if (const auto& tls = options_.tls)
     credentials = grpc::SslCredentials(
         {.pem_root_certs = tls->ca, .pem_private_key = tls->key, .pem_cert_chain = tls->certificate});
-  channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", options_.endpoints[endpoint]), credentials, arguments);
+  channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", options_.endpoints[endpoint]), credentials,
+                                      arguments);
   return channel;
 }
 
-void EtcdAccess::Call(Repeat repeat, TimePoint deadline, EtcdRpc rpc, std::function<void(absl::Status)> done) {
-  Try(std::make_shared<Operation>(
-      Operation{repeat, deadline, std::move(rpc), std::move(done), boost::asio::steady_timer(io_), current_}));
+void EtcdAccess::Call(Repeat repeat, TimePoint deadline, EtcdRpc rpc,
+                      std::function<void(absl::Status)> done) {
+  Try(std::make_shared<Operation>(Operation{repeat, deadline, std::move(rpc), std::move(done),
+                                            boost::asio::steady_timer(io_), current_}));
 }
 
 TimePoint EtcdAccess::AttemptLimit(const Operation& operation) const {
@@ -170,9 +173,10 @@ void EtcdAccess::Send(size_t endpoint, const EtcdRpc& start, TimePoint limit,
   rpc->context.AddMetadata("hasleader", "true");
   if (!token_.empty()) rpc->context.AddMetadata("token", token_);
   rpcs_->Add(rpc);
-  start(Channel(endpoint), &rpc->context, [rpc = rpc.get(), rpcs = rpcs_, &io = io_](const grpc::Status& status) {
-    rpcs->Ended(rpc, status, io);
-  });
+  start(Channel(endpoint), &rpc->context,
+        [rpc = rpc.get(), rpcs = rpcs_, &io = io_](const grpc::Status& status) {
+          rpcs->Ended(rpc, status, io);
+        });
 }
 
 void EtcdAccess::Authenticate(const std::shared_ptr<Operation>& operation) {
@@ -189,19 +193,20 @@ void EtcdAccess::Authenticate(const std::shared_ptr<Operation>& operation) {
     messages->stub = etcdserverpb::Auth::NewStub(channel);
     messages->stub->async()->Authenticate(context, &messages->request, &messages->reply, std::move(done));
   };
-  Send(operation->endpoint, rpc, AttemptLimit(*operation), [this, operation, messages](const absl::Status& status) {
-    if (status.ok()) {
-      token_ = messages->reply.token();
-      return Try(operation);
-    }
-    if (absl::StrContains(status.message(), "etcdserver: authentication is not enabled")) {
-      no_authentication_ = true;
-      return Try(operation);
-    }
-    EtcdError error = ExplainEtcdError(status, context_);
-    error.not_done = true;  // the operation's own RPC has not been sent
-    Failed(operation, error);
-  });
+  Send(operation->endpoint, rpc, AttemptLimit(*operation),
+       [this, operation, messages](const absl::Status& status) {
+         if (status.ok()) {
+           token_ = messages->reply.token();
+           return Try(operation);
+         }
+         if (absl::StrContains(status.message(), "etcdserver: authentication is not enabled")) {
+           no_authentication_ = true;
+           return Try(operation);
+         }
+         EtcdError error = ExplainEtcdError(status, context_);
+         error.not_done = true;  // the operation's own RPC has not been sent
+         Failed(operation, error);
+       });
 }
 
 void EtcdAccess::Failed(const std::shared_ptr<Operation>& operation, const EtcdError& error) {

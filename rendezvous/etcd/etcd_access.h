@@ -21,8 +21,8 @@ namespace ddprun {
 
 // Starts one RPC. It may be called several times, one after the other. The last argument must be called exactly once, on any
 // thread, as the last use of the channel. This function owns what the RPC uses; it outlives the RPC.
-using EtcdRpc = std::function<void(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
-                                   std::function<void(grpc::Status)> done)>;
+using EtcdRpc = std::function<void(const std::shared_ptr<grpc::Channel>& channel,
+                                   grpc::ClientContext* context, std::function<void(grpc::Status)> done)>;
 
 // Members are tried in turn, beginning with the one that has answered last.
 //   Threads: the thread of its io_context.

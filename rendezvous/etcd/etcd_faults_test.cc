@@ -209,7 +209,8 @@ TEST_F(EtcdFaultsTest, WithoutAMajorityTheErrorSaysSo) {
   etcd.Restart(0);
   const auto again = a.Swap(first, "l3");
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_TRUE(again->swapped) << "a swap that no member had accepted was carried out: " << again->current.lead;
+  EXPECT_TRUE(again->swapped) << "a swap that no member had accepted was carried out: "
+                              << again->current.lead;
 }
 
 TEST_F(EtcdFaultsTest, ARecordSurvivesTheEndOfAllMembers) {

@@ -18,8 +18,8 @@ struct EtcdTls {
 };
 
 struct EtcdOptions {
-  std::vector<std::string> endpoints = {};  // HOST:PORT, an IPv6 address in brackets; at least one
-  std::string run_id = {};                  // of the job
+  std::vector<std::string> endpoints = {};    // HOST:PORT, an IPv6 address in brackets; at least one
+  std::string run_id = {};                    // of the job
   std::string prefix = "/torch/elastic/p2p";  // the keys are PREFIX/RUN_ID/lead and PREFIX/RUN_ID/charter
   std::string user = {};                      // of etcd's authentication; empty: none
   std::string password = {};

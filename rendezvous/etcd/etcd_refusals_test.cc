@@ -48,7 +48,8 @@ class EtcdRefusalsTest : public testing::Test {
   static void ExpectError(const absl::Status& status, absl::StatusCode code, const EtcdCluster& etcd,
                           const std::string& text) {
     EXPECT_EQ(status.code(), code) << status;
-    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("etcd at " + etcd.endpoints()[0]), HasSubstr(text)));
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("etcd at " + etcd.endpoints()[0]), HasSubstr(text)));
   }
   // Both calls fail at once, and say the same.
   static void ExpectRefused(const EtcdOptions& options, absl::StatusCode code, const EtcdCluster& etcd,
@@ -145,7 +146,8 @@ TEST_F(EtcdRefusalsTest, ClientCertificates) {
   EXPECT_EQ(caller.MustSwap({}, "l1", "c1").lead, "l1");
 
   options.tls->key = ReadWholeFile(others.client_key);
-  ExpectRefused(options, absl::StatusCode::kInvalidArgument, etcd, "that the key is that of the client certificate");
+  ExpectRefused(options, absl::StatusCode::kInvalidArgument, etcd,
+                "that the key is that of the client certificate");
   options.tls->certificate = ReadWholeFile(others.client);
   const absl::Status foreign = EtcdCaller(options).Read(milliseconds(500)).status();
   ExpectError(foreign, absl::StatusCode::kUnavailable, etcd, "it may not accept the client certificate");
@@ -191,8 +193,8 @@ TEST_F(EtcdRefusalsTest, ARecordThatIsTooLarge) {
   EtcdCluster etcd;
   EtcdCaller writer(Options(etcd));
   for (const size_t bytes : {1600 << 10, 3 << 20})
-    ExpectError(writer.Swap({}, "l1", std::string(bytes, 'x')).status(), absl::StatusCode::kInvalidArgument, etcd,
-                "raise its --max-request-bytes");
+    ExpectError(writer.Swap({}, "l1", std::string(bytes, 'x')).status(), absl::StatusCode::kInvalidArgument,
+                etcd, "raise its --max-request-bytes");
   EXPECT_FALSE(writer.MustRead().exists);
 }
 

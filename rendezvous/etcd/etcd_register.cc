@@ -67,7 +67,8 @@ EtcdRpc StartGrant(std::shared_ptr<Grant> grant) {
 }
 
 // One exchange on a stream of LeaseKeepAlive. Destroys itself.
-class KeepAlive final : public grpc::ClientBidiReactor<pb::LeaseKeepAliveRequest, pb::LeaseKeepAliveResponse> {
+class KeepAlive final
+    : public grpc::ClientBidiReactor<pb::LeaseKeepAliveRequest, pb::LeaseKeepAliveResponse> {
  public:
   KeepAlive(int64_t lease, const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext* context,
             std::function<void(grpc::Status)> done)
@@ -99,7 +100,8 @@ class KeepAlive final : public grpc::ClientBidiReactor<pb::LeaseKeepAliveRequest
 };
 
 absl::Status NotEtcd() {
-  return absl::FailedPreconditionError("etcd: the answer to a transaction has not the form that the v3 API defines");
+  return absl::FailedPreconditionError(
+      "etcd: the answer to a transaction has not the form that the v3 API defines");
 }
 
 // The record in the answer to a transaction that ranges over both keys.

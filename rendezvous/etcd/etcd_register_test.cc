@@ -19,7 +19,8 @@ class EtcdService final : public RegisterService {
 
   std::string WhyNot() override { return EtcdCluster::WhyNot(); }
   std::unique_ptr<CharterRegister> Open(boost::asio::io_context& io, const std::string& run_id) override {
-    return std::make_unique<EtcdRegister>(io, EtcdOptions{.endpoints = cluster().endpoints(), .run_id = run_id});
+    return std::make_unique<EtcdRegister>(io,
+                                          EtcdOptions{.endpoints = cluster().endpoints(), .run_id = run_id});
   }
   void Remove(const std::string& run_id) override {
     cluster().Ctl({"del", "/torch/elastic/p2p/" + run_id + "/lead"});
@@ -35,7 +36,8 @@ class EtcdService final : public RegisterService {
  private:
   // Started by the first test that needs it.
   EtcdCluster& cluster() {
-    if (cluster_ == nullptr) cluster_ = std::make_unique<EtcdCluster>(EtcdCluster::Options{.members = members_});
+    if (cluster_ == nullptr)
+      cluster_ = std::make_unique<EtcdCluster>(EtcdCluster::Options{.members = members_});
     return *cluster_;
   }
 

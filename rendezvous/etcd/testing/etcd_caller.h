@@ -13,7 +13,9 @@ namespace ddprun {
 class EtcdCaller final : public RegisterCaller {
  public:
   explicit EtcdCaller(const EtcdOptions& options)
-      : RegisterCaller([&options](boost::asio::io_context& io) { return std::make_unique<EtcdRegister>(io, options); }) {}
+      : RegisterCaller([&options](boost::asio::io_context& io) {
+          return std::make_unique<EtcdRegister>(io, options);
+        }) {}
 };
 
 }  // namespace ddprun

@@ -121,7 +121,8 @@ TestCertificates::TestCertificates(const std::string& directory)
       client_key(directory + "/client.key") {
   std::filesystem::create_directories(directory);
   const std::string ca_key = directory + "/ca.key", request = directory + "/request";
-  const std::vector<std::string> new_key = {"-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"};
+  const std::vector<std::string> new_key = {"-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                                            "-nodes"};
   const auto run = [](std::vector<std::string> words, const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
     int code = 0;
@@ -130,8 +131,8 @@ TestCertificates::TestCertificates(const std::string& directory)
   };
   run({"openssl", "req", "-x509", "-days", "2", "-subj", "/CN=ca", "-keyout", ca_key, "-out", ca}, new_key);
   for (const auto& [certificate, key] : {std::pair(server, server_key), std::pair(client, client_key)}) {
-    run({"openssl", "req", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
-         request},
+    run({"openssl", "req", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
+         "-out", request},
         new_key);
     run({"openssl", "x509", "-req", "-in", request, "-copy_extensions", "copy", "-CA", ca, "-CAkey", ca_key,
          "-CAcreateserial", "-days", "2", "-out", certificate},
@@ -178,18 +179,13 @@ bool EtcdCluster::TryStart() {
   const std::string scheme = options_.certificates != nullptr ? "https://" : "http://";
   for (int i = 0; i < options_.members; ++i) {
     const std::string url = scheme + endpoints_[i];
-    Member member{.argv = {"etcd",
-                           absl::StrCat("--name=m", i),
-                           absl::StrCat("--data-dir=", directory_, "/m", i),
-                           "--listen-client-urls=" + url,
-                           "--advertise-client-urls=" + url,
-                           "--listen-peer-urls=" + peers[i],
-                           "--initial-advertise-peer-urls=" + peers[i],
-                           "--initial-cluster=" + absl::StrJoin(initial, ","),
-                           "--initial-cluster-token=" + directory_,
-                           "--logger=zap",
-                           "--log-level=warn"},
-                  .log = absl::StrCat(directory_, "/m", i, ".log")};
+    Member member{
+        .argv = {"etcd", absl::StrCat("--name=m", i), absl::StrCat("--data-dir=", directory_, "/m", i),
+                 "--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+                 "--listen-peer-urls=" + peers[i], "--initial-advertise-peer-urls=" + peers[i],
+                 "--initial-cluster=" + absl::StrJoin(initial, ","), "--initial-cluster-token=" + directory_,
+                 "--logger=zap", "--log-level=warn"},
+        .log = absl::StrCat(directory_, "/m", i, ".log")};
     if (const TestCertificates* certificates = options_.certificates; certificates != nullptr) {
       member.argv.push_back("--cert-file=" + certificates->server);
       member.argv.push_back("--key-file=" + certificates->server_key);
@@ -219,7 +215,8 @@ bool EtcdCluster::AwaitHealth(const std::vector<std::string>& endpoints) {
   while (true) {
     int code = 0;
     // It waits itself until the members answer.
-    const std::string out = Ctl({"--endpoints=" + absl::StrJoin(endpoints, ","), "endpoint", "health"}, &code);
+    const std::string out =
+        Ctl({"--endpoints=" + absl::StrJoin(endpoints, ","), "endpoint", "health"}, &code);
     if (code == 0) return true;
     for (Member& member : members_)
       if (waitpid(member.pid, nullptr, WNOHANG) == member.pid) {
@@ -258,7 +255,8 @@ int EtcdCluster::Leader() {
 
 std::string EtcdCluster::Ctl(const std::vector<std::string>& arguments, int* code) {
   std::vector<std::string> words = {"env", "ETCDCTL_API=3", "etcdctl", "--command-timeout=5s"};
-  if (!absl::StartsWith(arguments[0], "--endpoints=")) words.push_back("--endpoints=" + absl::StrJoin(endpoints_, ","));
+  if (!absl::StartsWith(arguments[0], "--endpoints="))
+    words.push_back("--endpoints=" + absl::StrJoin(endpoints_, ","));
   if (const TestCertificates* certificates = options_.certificates; certificates != nullptr)
     words.insert(words.end(), {"--cacert=" + certificates->ca, "--cert=" + certificates->client,
                                "--key=" + certificates->client_key});
