@@ -22,6 +22,7 @@
 #include "launcher/config/launch_config.h"
 #include "launcher/config/process_inputs.h"
 #include "launcher/ctl/ctl.h"
+#include "launcher/find_leader.h"
 #include "launcher/held_signals.h"
 #include "launcher/hosts/remote_end.h"
 #include "launcher/hosts/starter.h"
@@ -123,7 +124,7 @@ int Main(const std::vector<std::string>& args, std::optional<ddprun::ScheduledJo
 int main(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   const absl::string_view name = argv[0];
-  if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args);
+  if (name.substr(name.rfind('/') + 1) == "ddpctl") return ddprun::RunCtl(args, ddprun::FindLeaderOnEtcd);
   ddprun::HoldSignals();
   ddprun::RemoteStart remote;
   const bool is_remote = args == std::vector<std::string>{"--from-starter"};

@@ -1,5 +1,6 @@
 #include "launcher/config/rdzv_conf.h"
 
+#include <algorithm>
 #include <climits>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@ namespace {
 // Four heartbeats are sent per lease. With a shorter lease, delays on a busy machine would cause the
 // eviction of healthy nodes.
 constexpr int kLeastLeaseMs = 100;
+constexpr int kDefaultEtcdPort = 2379;
 
 absl::Status Bad(absl::string_view entry, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(entry, ": expected ", want));
@@ -127,6 +129,22 @@ const char* NameOf(Backend backend) {
       return "etcd";
   }
   return "";
+}
+
+absl::StatusOr<std::vector<Endpoint>> ParseEtcdEndpoints(absl::string_view text) {
+  std::vector<Endpoint> endpoints;
+  for (const absl::string_view part : absl::StrSplit(text.empty() ? "localhost" : text, ',')) {
+    ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(part, kDefaultEtcdPort));
+    if (endpoint.port == 0 || IsUnspecifiedAddress(endpoint.host)) {
+      return absl::InvalidArgumentError("expected addresses of etcd, as in etcd1:2379,etcd2:2379");
+    }
+    if (std::ranges::find(endpoints, endpoint) != endpoints.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected different endpoints of etcd; ", ToString(endpoint), " is there twice"));
+    }
+    endpoints.push_back(endpoint);
+  }
+  return endpoints;
 }
 
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, Backend backend,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/time.h"
+#include "net/endpoint.h"
 
 namespace ddprun {
 
@@ -47,6 +48,10 @@ struct RdzvConf {
   EtcdConf etcd = {};
   bool operator==(const RdzvConf&) const = default;
 };
+
+// Reads "HOST[:PORT],HOST[:PORT]", the endpoints of etcd's members. Empty: localhost.
+//   Errors: kInvalidArgument with the expected form.
+absl::StatusOr<std::vector<Endpoint>> ParseEtcdEndpoints(absl::string_view text);
 
 // Parses "key=value,key=value"; an empty `text` means the defaults above. Durations are clamped to one year.
 //   warnings: receives a sentence for each unknown key, which torchrun ignores silently, and a sentence for

@@ -1,10 +1,8 @@
-#include <algorithm>
 #include <climits>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/config/option_groups.h"
@@ -14,7 +12,6 @@ namespace {
 
 constexpr int kDefaultC10dPort = 29400;
 constexpr int kDefaultStaticPort = 29500;
-constexpr int kDefaultEtcdPort = 2379;
 
 constexpr char kNotAFreePort[] =
     "a port other than 0: 0 means any free port, but other nodes could not find it";
@@ -127,20 +124,8 @@ absl::Status ReadEtcd(const Options& options, LaunchConfig& config) {
         "a name of the job, a new one for each job; the register on etcd remembers how a job of that "
         "name has ended");
   }
-  const std::string& given = options.Get("rdzv-endpoint");
-  for (const absl::string_view text :
-       absl::StrSplit(given.empty() ? "localhost" : absl::string_view(given), ',')) {
-    ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text, kDefaultEtcdPort),
-                     options.Quote("rdzv-endpoint"));
-    if (endpoint.port == 0 || IsUnspecifiedAddress(endpoint.host)) {
-      return BadValue(options, "rdzv-endpoint", "addresses of etcd, as in etcd1:2379,etcd2:2379");
-    }
-    if (std::ranges::find(config.etcd_endpoints, endpoint) != config.etcd_endpoints.end()) {
-      return BadValue(options, "rdzv-endpoint",
-                      absl::StrCat("different endpoints of etcd; ", ToString(endpoint), " is there twice"));
-    }
-    config.etcd_endpoints.push_back(endpoint);
-  }
+  ASSIGN_OR_RETURN(config.etcd_endpoints, ParseEtcdEndpoints(options.Get("rdzv-endpoint")),
+                   options.Quote("rdzv-endpoint"));
   config.endpoint = config.etcd_endpoints[0];
   if (options.IsGiven("node-rank")) {
     ASSIGN_OR_RETURN(config.node_rank,

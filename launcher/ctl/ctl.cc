@@ -65,7 +65,11 @@ Exit codes:
 struct Request {
   std::string command;
   std::string node;
-  Endpoint endpoint;
+  std::string backend;
+  std::string endpoint_text;
+  std::string conf;
+  Endpoint endpoint;       // of the coordinator; with a register, as it was found last
+  FindLeader find_leader;  // empty: the job has no register
   std::string job;
   std::string reason;
   Duration deadline{};
@@ -74,11 +78,14 @@ struct Request {
   bool repeat = false;  // --watch, --follow
 };
 
-po::options_description VisibleOptions(std::string& endpoint, Request& request) {
+po::options_description VisibleOptions(Request& request) {
   po::options_description options("Options");
-  options.add_options()("help,h", "print this text")("rdzv-endpoint",
-                                                     po::value(&endpoint)->default_value("localhost:29400"),
-                                                     "HOST[:PORT] of the coordinator")(
+  options.add_options()("help,h", "print this text")(
+      "rdzv-endpoint", po::value(&request.endpoint_text)->default_value("localhost:29400"),
+      "HOST[:PORT] of the coordinator; with etcd, HOST[:PORT],... of etcd")(
+      "rdzv-backend", po::value(&request.backend)->value_name("etcd"),
+      "the job has a register on etcd, which knows its coordinator; needs --job")(
+      "rdzv-conf", po::value(&request.conf)->value_name("KEY=VALUE,..."), "how to use etcd, as for ddprun")(
       "job", po::value(&request.job),
       "the --rdzv-id of the job; optional if the coordinator has only one job")(
       "json", po::bool_switch(&request.json),
@@ -94,10 +101,10 @@ po::options_description VisibleOptions(std::string& endpoint, Request& request) 
 }
 
 // Returns nullopt after printing --help. Throws po::error for a usage error.
-std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::ostream& out) {
+std::optional<Request> ParseRequest(const std::vector<std::string>& args, const FindLeader& find_leader,
+                                    std::ostream& out) {
   Request request;
-  std::string endpoint;
-  const po::options_description visible = VisibleOptions(endpoint, request);
+  const po::options_description visible = VisibleOptions(request);
   po::options_description all;
   all.add(visible).add_options()("command", po::value(&request.command))("node", po::value(&request.node));
   po::positional_options_description positional;
@@ -140,17 +147,35 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, std::o
     if (given.contains("back-in")) request.back_in = ReadTime("back-in", given["back-in"].as<std::string>());
   }
   request.repeat = given.contains("watch") || given.contains("follow");
-  absl::StatusOr<Endpoint> parsed = ParseEndpoint(endpoint, kDefaultPort);
+  if (request.backend == "etcd" || request.backend == "etcd-v2") {
+    if (request.job.empty())
+      throw po::error("--rdzv-backend=etcd: expected --job=ID, the --rdzv-id of the job");
+    if (given["rdzv-endpoint"].defaulted()) request.endpoint_text = "";
+    request.find_leader = find_leader;
+    return request;
+  }
+  if (!request.backend.empty() && request.backend != "c10d" && request.backend != "static")
+    throw po::error(absl::StrCat("--rdzv-backend=", request.backend, ": expected etcd, c10d or static"));
+  if (!request.conf.empty()) throw po::error("--rdzv-conf has an effect only with --rdzv-backend=etcd");
+  absl::StatusOr<Endpoint> parsed = ParseEndpoint(request.endpoint_text, kDefaultPort);
   if (!parsed.ok())
     throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(parsed.status().message())));
   request.endpoint = *std::move(parsed);
   return request;
 }
 
+// Finds the coordinator of a job with a register, which may have moved.
+absl::Status Locate(Request& request) {
+  if (!request.find_leader) return absl::OkStatus();
+  ASSIGN_OR_RETURN(request.endpoint, request.find_leader({request.job, request.endpoint_text, request.conf}));
+  return absl::OkStatus();
+}
+
 // Returns the page at `path`.
 //   Errors: those of GetCoordinatorPage. kNotFound, kInvalidArgument: the coordinator refused the request;
 //           the message is the coordinator's.
-absl::StatusOr<CoordinatorPage> GetPage(const Request& request, const std::string& path) {
+absl::StatusOr<CoordinatorPage> GetPage(Request& request, const std::string& path) {
+  RETURN_IF_ERROR(Locate(request));
   ASSIGN_OR_RETURN(CoordinatorPage answer, GetCoordinatorPage(request.endpoint, path, kTimeout));
   if (answer.status == 200) return answer;
   const std::string why = answer.body.substr(0, answer.body.find('\n'));
@@ -179,7 +204,9 @@ absl::Status Poll(const Request& request, const std::function<absl::StatusOr<Vie
       continue;
     }
     if (!answered) return view.status();
-    if (IsRefused(view.status()) || absl::IsNotFound(view.status())) {
+    // The coordinator of a job with a register may have moved.
+    const bool refused = IsRefused(view.status()) && !request.find_leader;
+    if (refused || absl::IsNotFound(view.status()) || absl::IsFailedPrecondition(view.status())) {
       show("the coordinator has exited or no longer has the job\n");
       return absl::OkStatus();
     }
@@ -187,7 +214,7 @@ absl::Status Poll(const Request& request, const std::function<absl::StatusOr<Vie
   }
 }
 
-absl::Status Status(const Request& request, CtlStreams streams) {
+absl::Status Status(Request& request, CtlStreams streams) {
   std::string shown;
   return Poll(
       request,
@@ -205,7 +232,7 @@ absl::Status Status(const Request& request, CtlStreams streams) {
       });
 }
 
-absl::Status Events(const Request& request, CtlStreams streams) {
+absl::Status Events(Request& request, CtlStreams streams) {
   uint64_t after = 0;
   return Poll(
       request,
@@ -220,7 +247,7 @@ absl::Status Events(const Request& request, CtlStreams streams) {
       [&](const std::string& text) { streams.out << text << std::flush; });
 }
 
-absl::Status Change(const Request& request, CtlStreams streams) {
+absl::Status Change(Request& request, CtlStreams streams) {
   // Probe over HTTP first: if no coordinator listens on the port, gRPC's error message would be hard to read.
   ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
   const ControlTarget target{found.address, request.endpoint.port, kTimeout};
@@ -236,7 +263,7 @@ absl::Status Change(const Request& request, CtlStreams streams) {
 
 }  // namespace
 
-int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
+int RunCtl(const std::vector<std::string>& args, const FindLeader& find_leader, CtlStreams streams) {
   std::optional<Request> request;
   try {
     if (!args.empty() && args[0] == "slurm-script") {
@@ -245,7 +272,7 @@ int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
       streams.err << "ddpctl: error: cannot write the script to stdout\n";
       return 1;
     }
-    request = ParseRequest(args, streams.out);
+    request = ParseRequest(args, find_leader, streams.out);
   } catch (const po::error& e) {
     streams.err << "ddpctl: error: " << e.what() << "\nddpctl: see ddpctl --help\n";
     return 2;
@@ -261,8 +288,8 @@ int RunCtl(const std::vector<std::string>& args, CtlStreams streams) {
   return refused ? 3 : 1;
 }
 
-int RunCtl(const std::vector<std::string>& args) {
-  return RunCtl(args, {std::cout, std::cerr, isatty(STDOUT_FILENO) == 1});
+int RunCtl(const std::vector<std::string>& args, const FindLeader& find_leader) {
+  return RunCtl(args, find_leader, {std::cout, std::cerr, isatty(STDOUT_FILENO) == 1});
 }
 
 }  // namespace ddprun

@@ -77,7 +77,7 @@ class CtlTest : public ::testing::Test {
   CtlResult Ctl(std::vector<std::string> args) const {
     args.push_back(absl::StrCat("--rdzv-endpoint=127.0.0.1:", host_->port()));
     std::ostringstream out, err;
-    const int exit_code = RunCtl(args, {out, err});
+    const int exit_code = RunCtl(args, nullptr, {out, err});
     return {exit_code, out.str(), err.str()};
   }
 
@@ -138,7 +138,7 @@ TEST_F(CtlTest, WatchEndsWhenTheCoordinatorExits) {
   std::future<int> watch = std::async(std::launch::async, [&screen, port = host_->port()] {
     std::ostream out(&screen);
     std::ostringstream err;
-    return RunCtl({"status", "--watch", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)},
+    return RunCtl({"status", "--watch", absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)}, nullptr,
                   {out, err, /*redraw=*/true});
   });
   ASSERT_EQ(shown.wait_for(seconds(20)), std::future_status::ready);
@@ -155,7 +155,7 @@ TEST_F(CtlTest, ReportsThatNoCoordinatorAnswers) {
   thread_.Run([this] { host_.reset(); });
   for (const char* command : {"status", "events", "stop"}) {
     std::ostringstream out, err;
-    EXPECT_EQ(RunCtl({command, absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)}, {out, err}), 1);
+    EXPECT_EQ(RunCtl({command, absl::StrCat("--rdzv-endpoint=127.0.0.1:", port)}, nullptr, {out, err}), 1);
     EXPECT_THAT(err.str(), HasSubstr(absl::StrCat("no coordinator answers at 127.0.0.1:", port)));
   }
 }
@@ -181,7 +181,7 @@ TEST_F(CtlTest, ReportsAnHttpServerThatIsNotACoordinator) {
     });
     std::ostringstream out, err;
     EXPECT_EQ(RunCtl({"status", absl::StrCat("--rdzv-endpoint=127.0.0.1:", acceptor.local_endpoint().port())},
-                     {out, err}),
+                     nullptr, {out, err}),
               1);
     EXPECT_THAT(err.str(), AllOf(HasSubstr("no coordinator answers at 127.0.0.1:"),
                                  HasSubstr("another HTTP server"), Not(HasSubstr("xx"))));
@@ -226,12 +226,12 @@ TEST_F(CtlTest, UsageErrorsNameTheCause) {
   };
   for (const auto& c : cases) {
     std::ostringstream out, err;
-    EXPECT_EQ(RunCtl(c.args, {out, err}), 2);
+    EXPECT_EQ(RunCtl(c.args, nullptr, {out, err}), 2);
     EXPECT_THAT(err.str(), AllOf(HasSubstr(c.error), HasSubstr("see ddpctl --help")));
     EXPECT_THAT(out.str(), IsEmpty());
   }
   std::ostringstream out, err;
-  EXPECT_EQ(RunCtl({"--help"}, {out, err}), 0);
+  EXPECT_EQ(RunCtl({"--help"}, nullptr, {out, err}), 0);
   for (const char* text : {"drain NODE", "--watch", "--follow", "--reason", "Exit codes:\n  0  success"})
     EXPECT_THAT(out.str(), HasSubstr(text));
 }

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,6 +69,19 @@ class TakeoverTest : public testing::Test {
     ASSERT_THAT(second_->err(), Not(HasSubstr("event=lead_begun")));
     first_traces_ = TracesOf(first_->mark());
   }
+  // Runs ddpctl, expects this exit code, and returns its output.
+  std::string Ctl(const Args& args, int code) {
+    if (ddpctl_.empty()) {
+      ddpctl_ = MakeTestDirectory() + "/ddpctl";
+      std::filesystem::create_symlink(DdprunPath(), ddpctl_);
+    }
+    const bool names_job = args.size() > 1;
+    Process process(Args{ddpctl_} + args +
+                    Args{"--rdzv-backend=etcd", "--rdzv-endpoint=" + etcd_->endpoint()} +
+                    (names_job ? Args{} : Args{"--job=j"}));
+    EXPECT_EQ(process.Wait(), ProcessEnd{.code = code}) << process.err();
+    return process.out() + process.err();
+  }
   std::vector<std::string> LeftOfFirst() { return LeftOf(first_traces_, first_->mark(), Others()); }
   std::vector<pid_t> Others() const { return {second_->pid(), etcd_->pid()}; }
   void Finish(const std::vector<Process*>& agents) {
@@ -79,6 +93,7 @@ class TakeoverTest : public testing::Test {
   std::unique_ptr<EtcdServer> etcd_;
   std::unique_ptr<Process> first_, second_;
   Traces first_traces_;
+  std::string ddpctl_;
 };
 
 TEST_F(TakeoverTest, TheAgentOfTheCoordinatorIsKilled) {
@@ -121,6 +136,19 @@ TEST_F(TakeoverTest, ASecondSignalToTheAgentOfTheCoordinatorSkipsTheWait) {
   ExpectReady(*second_, 0, 1, 2);
   EXPECT_THAT(second_->err(), HasSubstr("the last coordinator is lost"));
   Finish({second_.get()});
+}
+
+TEST_F(TakeoverTest, DdpctlFindsTheCoordinator) {
+  StartBoth();
+  EXPECT_THAT(Ctl({"status"}, 0), AllOf(HasSubstr("job j"), HasSubstr("round 1")));
+  first_->Signal(SIGKILL);
+  EXPECT_EQ(first_->Wait(), kKilled);
+  ExpectReady(*second_, 0, 1, 2);
+  EXPECT_THAT(Ctl({"status"}, 0), HasSubstr("round 2"));
+  EXPECT_THAT(Ctl({"stop"}, 0), HasSubstr("job j is being stopped on 1 node"));
+  EXPECT_EQ(second_->Wait(), kFailure);
+  EXPECT_THAT(Ctl({"status"}, 3), HasSubstr("job j is over: "));
+  EXPECT_THAT(Ctl({"status", "--job=other"}, 3), HasSubstr("there is no job other on etcd at "));
 }
 
 TEST_F(TakeoverTest, AnotherAgentIsKilled) {
