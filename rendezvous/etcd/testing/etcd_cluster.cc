@@ -233,7 +233,14 @@ void EtcdCluster::End(Member& member) {
   waitpid(std::exchange(member.pid, -1), nullptr, 0);
 }
 
-void EtcdCluster::Signal(int member, int signo) { kill(members_[member].pid, signo); }
+void EtcdCluster::Signal(int member, int signo) {
+  const pid_t pid = members_[member].pid;
+  kill(pid, signo);
+  // On a busy machine its threads run on for a while.
+  int status = 0;
+  if (signo == SIGSTOP)
+    DDPRUN_CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status), "member " << member);
+}
 
 void EtcdCluster::Kill(int member) { End(members_[member]); }
 
