@@ -201,7 +201,7 @@ TEST_F(EtcdFaultsTest, WithoutAMajorityTheErrorSaysSo) {
   const RegisterRecord first = a.MustSwap({}, "l1", "c1");
   etcd.Kill(0);
   etcd.Kill(1);
-  const absl::Status read = a.Read(seconds(5)).status();
+  const absl::Status read = a.Read(seconds(3)).status();
   EXPECT_TRUE(absl::IsUnavailable(read)) << read;
   EXPECT_THAT(std::string(read.message()), HasSubstr("the member has no leader"));
   const absl::Status swap = a.Swap(first, "l2", std::nullopt, seconds(1)).status();
@@ -263,26 +263,35 @@ TEST_F(EtcdFaultsTest, CompactionDoesNotDisturb) {
 }
 
 TEST_F(EtcdFaultsTest, KeysThatNobodyWritesAreRemoved) {
+  constexpr Duration kTtl = seconds(4);
   EtcdCluster etcd(Members(1));
   EtcdOptions options = Options(etcd);
-  options.garbage_ttl = seconds(1);
+  options.garbage_ttl = kTtl;
   EtcdCaller a(options);
   EtcdCaller b(options);
-  const RegisterRecord first = a.MustSwap({}, "l1", "c1");
-  // The lease is that of all writers: the charter does not end with its own writer.
-  RegisterRecord last = first;
-  const TimePoint until = std::chrono::steady_clock::now() + seconds(4);
-  int64_t writes = 0;
+  RegisterRecord last = a.MustSwap({}, "l0", "c1");
+  // The lease is that of all writers: the charter does not end with the process that has written it.
+  const TimePoint until = std::chrono::steady_clock::now() + 3 * kTtl / 2;
+  int writes = 0;
+  boost::asio::steady_timer timer(b.io());
   while (std::chrono::steady_clock::now() < until) {
     last = b.MustSwap(last, absl::StrCat("l", ++writes));
     ASSERT_EQ(last.charter, "c1");
+    timer.expires_after(kTtl / 40);
+    timer.wait();
   }
-  RegisterRecord record = a.MustRead();
-  EXPECT_EQ(record.version, last.version);
-  const TimePoint deadline = std::chrono::steady_clock::now() + seconds(20);
-  while (record.exists && std::chrono::steady_clock::now() < deadline) record = a.MustRead();
+  EXPECT_EQ(a.MustRead().version, last.version);
+
+  const TimePoint deadline = std::chrono::steady_clock::now() + 10 * kTtl;
+  RegisterRecord record = last;
+  while (record.exists && std::chrono::steady_clock::now() < deadline) {
+    timer.expires_after(kTtl / 40);
+    timer.wait();
+    record = a.MustRead();
+  }
   EXPECT_FALSE(record.exists);
-  // Its lease is granted again.
+  EXPECT_EQ(record.charter, "");
+  // The lease is granted again.
   EXPECT_GT(a.MustSwap(record, "l1", "c2").version, last.version);
 }
 

@@ -188,12 +188,14 @@ void EtcdRegister::Swap(const RegisterRecord& expected, std::string lead, std::o
 }
 
 void EtcdRegister::SendWrite(const std::shared_ptr<Write>& write) {
-  access_.Call(EtcdAccess::Repeat::kIfNotDone, write->deadline, StartTxn(write->txn),
-               [this, write](const absl::Status& status) {
-                 if (status.ok()) return Written(write);
-                 if (absl::IsNotFound(status) && write->grants++ < kMaxGrants) return GrantLease(write);
-                 write->done(status);
-               });
+  access_.Call(
+      EtcdAccess::Repeat::kIfNotDone, write->deadline, StartTxn(write->txn),
+      [this, write](const absl::Status& status) {
+        if (status.ok()) return Written(write);
+        if (!absl::IsNotFound(status)) return write->done(status);
+        if (write->grants++ < kMaxGrants) return GrantLease(write);
+        write->done(absl::UnavailableError("etcd: the lease of the keys ends as soon as it is granted"));
+      });
 }
 
 void EtcdRegister::Written(const std::shared_ptr<Write>& write) {

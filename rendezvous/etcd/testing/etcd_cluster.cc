@@ -251,6 +251,7 @@ void EtcdCluster::Restart(int member) {
 
 int EtcdCluster::Leader() {
   for (int i = 0; i < options_.members; ++i) {
+    if (members_[i].pid < 0) continue;
     int code = 0;
     // Fields: endpoint, id, version, size, whether it leads, ...
     const std::string out = Ctl({"--endpoints=" + endpoints_[i], "endpoint", "status"}, &code);
