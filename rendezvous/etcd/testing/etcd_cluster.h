@@ -47,7 +47,7 @@ class EtcdCluster {
   // HOST:PORT of each member.
   const std::vector<std::string>& endpoints() const { return endpoints_; }
   void Signal(int member, int signo);  // after SIGSTOP, returns when all its threads have stopped
-  void Kill(int member);  // with SIGKILL; returns when it has ended
+  void Kill(int member);               // with SIGKILL; returns when it has ended
   // Starts a member again with its data; returns when it is healthy.
   void Restart(int member);
   int Leader();  // a member; aborts the test if there is none
