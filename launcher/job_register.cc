@@ -66,7 +66,10 @@ std::string NameOfRegister(const LaunchConfig& config) {
 std::string AddressTowardsRegister(const LaunchConfig& config) {
   for (const Endpoint& endpoint : config.etcd_endpoints) {
     for (const std::string& address : AddressesOf(endpoint.host)) {
-      if (std::string local = LocalAddressTowards(address); !local.empty()) return local;
+      std::string local = LocalAddressTowards(address);
+      // The name of this host may resolve to loopback here, which other nodes cannot use.
+      const bool usable = !IsLoopback(local) || IsLoopback(endpoint.host);
+      if (!local.empty() && usable) return local;
     }
   }
   return AddressOfThisMachine();

@@ -163,18 +163,24 @@ class Launcher {
                                   .log = &log_});
     if (!job.ok()) return End(EndReason::kRejected, std::string(job.status().message()));
     registered_ = *std::move(job);
-    registered_->Find(config_.rdzv.read_timeout, /*first=*/true, [this](SearchResult result) {
-      if (ended_) return;
-      if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
-        return StartAgent(std::move(*link), address_);
-      }
-      if (const auto* over = std::get_if<Dismissed>(&result)) {
-        return End(EndReasonOf(over->reason), over->message);
-      }
-      const absl::Status& why = std::get<absl::Status>(result);
-      End(absl::IsUnavailable(why) ? EndReason::kJoinTimeout : EndReason::kRejected,
-          std::string(why.message()));
-    });
+    registered_->Find(AtLeastATakeover(config_.rdzv.read_timeout), /*first=*/true,
+                      [this](SearchResult result) {
+                        if (ended_) return;
+                        if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
+                          return StartAgent(std::move(*link), address_);
+                        }
+                        if (const auto* over = std::get_if<Dismissed>(&result)) {
+                          return End(EndReasonOf(over->reason), over->message);
+                        }
+                        const absl::Status& why = std::get<absl::Status>(result);
+                        End(absl::IsUnavailable(why) ? EndReason::kJoinTimeout : EndReason::kRejected,
+                            std::string(why.message()));
+                      });
+  }
+
+  // A search that is shorter would give up before this process may lead the job itself.
+  Duration AtLeastATakeover(Duration limit) const {
+    return std::max(limit, 2 * config_.rdzv.lease + seconds(1));
   }
 
   // The coordinator of this process, which may not lead a job with a register; null: there is none.
@@ -315,7 +321,10 @@ class Launcher {
                      .observers = observers_.All(),
                      .network = [this] { return Network(); },
                      .leased = coordinator_ == nullptr,
-                     .seek_limit = registered_ != nullptr ? config_.rdzv.join_timeout : Duration::zero(),
+                     .coordinator_port = registered_ != nullptr ? registered_->host().port() : 0,
+                     .line_of_round = registered_ != nullptr,
+                     .seek_limit = registered_ != nullptr ? AtLeastATakeover(config_.rdzv.join_timeout)
+                                                          : Duration::zero(),
                      .counts_down = isatty(STDERR_FILENO) == 1},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(TraceLink(std::move(link), log_));
@@ -336,9 +345,10 @@ class Launcher {
   // Best effort: without this connection, the coordinator detects this agent's death only when the node's
   // lease expires.
   void OpenWardensLine(std::function<void(int fd)> done) {
-    if (registered_ != nullptr && !registered_->found()) return;  // this process leads
-    const FoundCoordinator& at = registered_ != nullptr ? *registered_->found() : found_;
-    OpenGoneLine(io_, at.address, at.port,
+    std::optional<std::pair<std::string, int>> at(std::in_place, found_.address, found_.port);
+    if (registered_ != nullptr) at = registered_->ListenerForWarden();
+    if (!at) return;
+    OpenGoneLine(io_, at->first, at->second,
                  [this, done = std::move(done)](absl::StatusOr<asio::ip::tcp::socket> line) {
                    if (line.ok()) return done(line->native_handle());
                    log_.Event("no_line_for_the_warden", {{"reason", line.status().message()}});
@@ -419,7 +429,8 @@ class Launcher {
     if (coordinator() == nullptr) return io_.stop();
     closing_ = true;
     CloseCoordinator();
-    if (in_a_hurry_) CloseNow();
+    // Later, because the coordinator has not yet received that this node has left.
+    if (in_a_hurry_) asio::post(io_, [this] { CloseNow(); });
   }
 
   // If the job is over, all agents have been dismissed; otherwise Close dismisses them.
@@ -438,8 +449,9 @@ class Launcher {
   }
 
   void CloseNow() {
-    log_.Say("not waiting for the workers of other nodes to stop");
-    coordinator()->CloseNow();
+    if (coordinator()->num_open_jobs() > 0)
+      log_.Say("not waiting for the workers of other nodes to stop");
+    registered_ != nullptr ? registered_->CloseNow() : coordinator()->CloseNow();
   }
 
   const LaunchConfig& config_;

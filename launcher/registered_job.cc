@@ -27,6 +27,8 @@ namespace asio = boost::asio;
 // The nodes with these ranks, and those without a rank, observe the register while they are connected, so that one of them
 // takes over without a delay. More of them would only add load to the register's service.
 constexpr int kStandbys = 5;
+// An error of the register is logged again after this time.
+constexpr Duration kSilence = seconds(60);
 
 void Rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
@@ -42,12 +44,17 @@ bool Lasts(const absl::Status& why) {
 // The link of the agent. It tells JobLead whether the agent is a node of the job, and whether it is a standby.
 class RegisteredJob::Link final : public CoordinatorLink {
  public:
-  Link(std::unique_ptr<CoordinatorLink> link, JobLead* lead) : link_(std::move(link)), lead_(*lead) {}
+  // Sets `attended` to `epoch` when the coordinator has accepted the node.
+  Link(std::unique_ptr<CoordinatorLink> link, JobLead* lead, int64_t epoch, std::optional<int64_t>* attended)
+      : link_(std::move(link)), lead_(*lead), epoch_(epoch), attended_(*attended) {}
 
   void Start(Handlers handlers) override {
     handlers.on_message =
         [this, on_message = std::move(handlers.on_message)](const proto::CoordinatorMessage& message) {
-          if (message.has_welcome()) lead_.Connected(/*standby=*/true);
+          if (message.has_welcome()) {
+            attended_ = epoch_;
+            lead_.Connected(/*standby=*/true);
+          }
           if (message.has_start()) lead_.Connected(message.start().group_rank() < kStandbys);
           on_message(message);
         };
@@ -59,6 +66,8 @@ class RegisteredJob::Link final : public CoordinatorLink {
  private:
   const std::unique_ptr<CoordinatorLink> link_;
   JobLead& lead_;
+  const int64_t epoch_;
+  std::optional<int64_t>& attended_;
 };
 
 RegisteredJob::RegisteredJob(asio::io_context& io, Parts parts)
@@ -122,14 +131,14 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
     found_.reset();
     parts_.log->Say(absl::StrCat("this node coordinates job ", parts_.run_id, " at ",
                                  ToString(Endpoint{parts_.address, host_->port()})));
-    return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), &*lead_));
+    return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), &*lead_, leader.epoch, &attended_));
   }
   parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));
   search_->obstacle = absl::StrCat("the coordinator at ", leader.address, " does not answer");
-  asio::co_spawn(io_, Connect(attempts_, leader.address), Rethrow);
+  asio::co_spawn(io_, Connect(attempts_, leader.address, leader.epoch), Rethrow);
 }
 
-asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string address) {
+asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string address, int64_t epoch) {
   const std::weak_ptr<int> alive = alive_;
   const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address, -1);
   if (!endpoint.ok()) {
@@ -142,6 +151,12 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
     FindLimits limits;
     limits.total = std::clamp(search_->end - std::chrono::steady_clock::now(), milliseconds(100) + Duration(),
                               parts_.lease);
+    // A node that has never reached the leader does not depose it.
+    if (attended_ == epoch) {
+      limits.on_refused = [this, alive, attempt, epoch] {
+        if (!alive.expired() && Current(attempt)) lead_->LeaderGone(epoch);
+      };
+    }
     limits.job = parts_.run_id;  // a process that has lost its lead no longer has it
     limits.trace = [log = parts_.log](absl::string_view text) { log->Detail(text); };
     const absl::StatusOr<FoundCoordinator> found =
@@ -150,8 +165,8 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
     if (found.ok()) {
       found_ = *found;
       // A leader that is stopped does not answer the join, and loses its lead meanwhile.
-      EndSearch(
-          std::make_unique<Link>(MakeGrpcLink(io_, found->address, found->port, 2 * parts_.lease), &*lead_));
+      EndSearch(std::make_unique<Link>(MakeGrpcLink(io_, found->address, found->port, 2 * parts_.lease),
+                                       &*lead_, epoch, &attended_));
       co_return;
     }
     search_->obstacle = std::string(found.status().message());
@@ -161,6 +176,11 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
     co_await pause.async_wait(asio::use_awaitable);
     if (alive.expired()) co_return;
   }
+}
+
+std::optional<std::pair<std::string, int>> RegisteredJob::ListenerForWarden() const {
+  if (found_) return std::pair(found_->address, found_->port);
+  return host_->coordinator().Standby();
 }
 
 void RegisteredJob::OnOver(const Charter::End& end) {
@@ -176,9 +196,20 @@ void RegisteredJob::OnOver(const Charter::End& end) {
 void RegisteredJob::OnTrouble(const absl::Status& why) {
   if (search_) search_->obstacle = std::string(why.message());
   if (search_ && search_->first && Lasts(why)) return EndSearch(why);
-  if (std::exchange(trouble_, std::string(why.message())) == why.message()) return;
+  // An outage is one line, not one for each attempt.
+  const TimePoint now = std::chrono::steady_clock::now();
+  const bool same = trouble_ == why.message();
+  if (!trouble_.empty() && now - trouble_at_ < (same ? kSilence : kSilence / 10)) return;
+  trouble_ = std::string(why.message());
+  trouble_at_ = now;
   parts_.log->Event("register_trouble", {{"job", parts_.run_id}, {"reason", why.message()}});
   parts_.log->Say(absl::StrCat("the register of the job: ", why.message()));
+}
+
+void RegisteredJob::CloseNow() {
+  if (host_->coordinator().hands_over()) return;  // no node has workers
+  lead_->Abandon();
+  host_->CloseNow();
 }
 
 void RegisteredJob::Close(const std::string& reason, Duration farewell, std::function<void()> done) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,15 +49,15 @@ class RegisteredJob {
   void Find(Duration limit, bool first, std::function<void(SearchResult)> done);
   // The coordinator in another process that Find has found last; nullopt if this process leads.
   const std::optional<FoundCoordinator>& found() const { return found_; }
+  // Where this node's warden reports that the node is gone: to the coordinator, or, if this process leads, to one that may be
+  // the next one. nullopt: there is none.
+  std::optional<std::pair<std::string, int>> ListenerForWarden() const;
   CoordinatorHost& host() { return *host_; }
 
   // Hands the job over, or says in the register that it is over, if this process leads. See CoordinatorHost::Close.
   void Close(const std::string& reason, Duration farewell, std::function<void()> done);
   // Ends the wait for workers of Close. Another agent leads a lease later.
-  void CloseNow() {
-    lead_->Abandon();
-    host_->CloseNow();
-  }
+  void CloseNow();
 
  private:
   class Link;
@@ -73,7 +74,7 @@ class RegisteredJob {
   void OnOver(const Charter::End& end);
   void OnTrouble(const absl::Status& why);
   // Connects to the leader at `address` until another one is found or the search ends.
-  boost::asio::awaitable<void> Connect(int64_t attempt, std::string address);
+  boost::asio::awaitable<void> Connect(int64_t attempt, std::string address, int64_t epoch);
   bool Current(int64_t attempt) const { return search_ && attempt == attempts_; }
   void EndSearch(SearchResult result);
 
@@ -85,7 +86,9 @@ class RegisteredJob {
   boost::asio::steady_timer search_timer_;
   int64_t attempts_ = 0;  // number of the current attempt to connect
   std::optional<FoundCoordinator> found_;
-  std::string trouble_;  // the last error of the register that was logged
+  std::optional<int64_t> attended_;  // epoch of the last leader of whose job the agent was a node
+  std::string trouble_;              // the last error of the register that was logged
+  TimePoint trouble_at_;             // when
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // checked by coroutines
 };
 

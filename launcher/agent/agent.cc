@@ -46,6 +46,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       host_(parts.host),
       relink_(std::move(parts.relink)),
       open_line_(std::move(parts.open_line)),
+      line_of_round_(parts.line_of_round),
       observers_(std::move(parts.observers)),
       network_(std::move(parts.network)),
       finished_(std::move(finished)),
@@ -79,23 +80,24 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                     [this](const WatchdogNote& note) {
                       Observe([&](AgentObserver& o) { o.OnWatchdog(note, Now()); });
                     },
-                .fenced = [this] { driver_.Step(Fenced{}); },
+                .fenced = [this] { driver_.FenceFired(); },
                 .broken = [this](const absl::Status& why) { Break(why); }}),
       display_(parts.log, config_.program.name,
                [this](const std::string& path, const std::string& text, auto done) {
                  workers_.WriteFile(path, text, std::move(done));
                }),
-      driver_({.config = parts.config,
-               .world = this,
-               .timer = std::make_unique<AsioWakeTimer>(io),
-               .node = {.host = parts.host,
-                        .address = parts.address,
-                        .first_last_call = parts.first_last_call,
-                        .last_call = parts.last_call,
-                        .stop_timeout =
-                            config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease},
-               .leased = parts.leased,
-               .seek_limit = parts.seek_limit}) {
+      driver_(
+          {.config = parts.config,
+           .world = this,
+           .timer = std::make_unique<AsioWakeTimer>(io),
+           .node = {.host = parts.host,
+                    .address = parts.address,
+                    .first_last_call = parts.first_last_call,
+                    .last_call = parts.last_call,
+                    .stop_timeout = config_.shutdown_timeout + kKillLimit + kOutputLimit + config_.rdzv.lease,
+                    .coordinator_port = parts.coordinator_port},
+           .leased = parts.leased,
+           .seek_limit = parts.seek_limit}) {
   if (!parts.counts_down) return;
   countdown_.emplace(std::make_unique<AsioWakeTimer>(io), [this](Duration left) {
     log_.Say(absl::StrCat("the workers start in ", left / seconds(1), " s at the latest"));
@@ -141,6 +143,7 @@ void Agent::StartWorkers(const Assignment& a, const std::set<LocalRank>& keep) {
     Observe([&](AgentObserver& o) { o.OnWorkerKept(rank, workers_.PidOf(rank), Now()); });
   }
   workers_.Start(a, network_ ? network_() : NodeNetwork(), keep);
+  if (line_of_round_) OpenLine();
   display_.BeginRound(a.round, a.group_world_size > 1, workers_.attempt_dir());
 }
 
@@ -171,9 +174,11 @@ void Agent::ObserveStopping() {
   Observe([](AgentObserver& o) { o.OnStopping(Now()); });
 }
 
-void Agent::OnWelcome(const NodeIdentity& node) {
+void Agent::OnWelcome(const NodeIdentity& /*node*/) { OpenLine(); }
+
+void Agent::OpenLine() {
   if (!open_line_) return;
-  open_line_([this, node](int fd) {
+  open_line_([this, node = self_](int fd) {
     if (node.id != self_.id) return;  // The node has since rejoined.
     const absl::Status kept = workers_.SayWhenDead(fd, GoneMessage(config_.run_id, node.id, node.gone_token));
     if (!kept.ok()) log_.Event("no_last_words", {{"reason", kept.message()}});

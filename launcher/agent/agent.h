@@ -60,6 +60,9 @@ class Agent final : private AgentWorld {
     // Whether the warden kills the workers before this node's lease expires; see node_fence.h. False in the
     // coordinator's process, because the agent and the coordinator fail together, unless the job has a register.
     bool leased = true;
+    int coordinator_port = 0;  // as in JoiningNode
+    // Whether open_line is called again with each round. The warden of a leader reports to one of the other nodes.
+    bool line_of_round = false;
     // How long the agent looks for a coordinator when it has lost its own; zero: a little longer than the lease.
     Duration seek_limit{};
     bool counts_down = false;  // whether to log the remaining time of the last call, for users at a terminal
@@ -103,6 +106,8 @@ class Agent final : private AgentWorld {
   bool SayFinished(Round round) const override { return workers_.SayFinished(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
+  // Opens the connection on which the warden reports that the node is gone.
+  void OpenLine();
   // Sets the warden's last words (see warden_protocol.h): if this agent dies, the warden kills the workers,
   // then notifies the coordinator.
   void OnWelcome(const NodeIdentity& node) override;
@@ -141,7 +146,8 @@ class Agent final : private AgentWorld {
   RoundStores& stores_;
   const std::string host_;
   const Relink relink_;
-  const OpenLine open_line_;
+  const ddprun::OpenLine open_line_;
+  const bool line_of_round_;
   const std::vector<AgentObserver*> observers_;
   const std::function<NodeNetwork()> network_;
   const std::function<void(int)> finished_;

@@ -41,6 +41,8 @@ class AgentDriver {
   // Joins the job at the other end of `link`. REQUIRES: `link` is not started.
   void Join(std::unique_ptr<CoordinatorLink> link);
   void Step(const AgentEvent& event);
+  // The fence has fired; see Fenced.
+  void FenceFired() { Step(Fenced{.by_lead = fence_.bound_by_lead()}); }
 
   const AgentMachine& machine() const { return machine_; }
   // Null before Join and during the search for the coordinator.

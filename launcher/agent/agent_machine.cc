@@ -120,12 +120,15 @@ void AgentMachine::On(const CoordinatorLost& e) {
       /*at_once=*/false);
 }
 
-void AgentMachine::On(const Fenced&) {
+void AgentMachine::On(const Fenced& e) {
   if (state_ != State::kRunning && state_ != State::kStopping && state_ != State::kParked) return;
-  CutOff({absl::StrCat("the coordinator has not answered for nearly the lease of ", ToMillis(policy_.lease),
-                       " ms, so the other nodes may continue without this node"),
-          EndReason::kCoordinatorLost},
-         /*at_once=*/true);
+  const std::string why = e.by_lead
+                              ? "the register of the job has not confirmed the lead of the coordinator"
+                              : absl::StrCat("the coordinator has not answered for nearly the lease of ",
+                                             ToMillis(policy_.lease), " ms");
+  CutOff(
+      {absl::StrCat(why, ", so the other nodes may continue without this node"), EndReason::kCoordinatorLost},
+      /*at_once=*/true);
 }
 
 void AgentMachine::On(const Welcomed&) {

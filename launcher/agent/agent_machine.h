@@ -93,7 +93,9 @@ struct CoordinatorLost {
 };
 // The fence has fired: the node's lease has expired or is about to expire. The warden kills the workers;
 // WorkerEnded follows for each of them.
-struct Fenced {};
+struct Fenced {
+  bool by_lead = false;  // the coordinator has answered, but its lead of the job was not renewed
+};
 // The coordinator has accepted this node: result of the first join, and of Rejoin.
 struct Welcomed {};
 // Result of Rejoin: the coordinator was not found.

@@ -24,6 +24,7 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
   join.set_gone_token(node.gone_token);
   join.set_previous_node_id(node.previous_id);
   join.set_previous_gone_token(node.previous_token);
+  join.set_coordinator_port(node.coordinator_port);
   if (node.last) {
     proto::LastPlace& last = *join.mutable_last();
     last.set_round(node.last->assignment.round.value());

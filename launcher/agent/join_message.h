@@ -26,6 +26,8 @@ struct JoiningNode {
   // first join.
   std::string previous_id = {};
   std::string previous_token = {};
+  int coordinator_port =
+      0;  // of the coordinator in this process, which may be the next one to lead; 0: there is none
   // The last round in which this node took part, with its place there.
   struct Last {
     Assignment assignment = {};

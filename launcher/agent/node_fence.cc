@@ -57,9 +57,6 @@ void NodeFence::WorkersGone() {
   arm_(std::nullopt);
 }
 
-void NodeFence::Renew() {
-  const BootTime lease_end = alive_at_ + lease_ - lease_ / 10;
-  arm_(job_over_.value_or(std::min(lease_end, lead_end_.value_or(lease_end))));
-}
+void NodeFence::Renew() { arm_(job_over_.value_or(std::min(LeaseEnd(), lead_end_.value_or(LeaseEnd())))); }
 
 }  // namespace ddprun

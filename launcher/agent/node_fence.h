@@ -40,11 +40,15 @@ class NodeFence {
   // `deadline` even if the coordinator is silent.
   void JobOver(BootTime deadline);
 
+  // Whether the lead of the coordinator bounds the deadline, and not the lease of the node.
+  bool bound_by_lead() const { return !job_over_ && lead_end_ && *lead_end_ < LeaseEnd(); }
+
   void WorkersStart();
   void WorkersGone();
 
  private:
   void Renew();
+  BootTime LeaseEnd() const { return alive_at_ + lease_ - lease_ / 10; }
   // The coordinator has received a message that was sent at `at`, and leads for `lead_left` since then.
   void AliveAt(BootTime at, std::optional<Duration> lead_left);
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kFormat = 1;
 constexpr size_t kMaxBytes = 4096;
+constexpr int64_t kMaxLeaseMs = int64_t{1000} * 3600 * 24 * 365;  // so that no sum overflows
 
 absl::string_view ToString(Lead::State state) {
   switch (state) {
@@ -49,6 +50,7 @@ std::string EncodeLead(const Lead& lead) {
                                                     {"leader", lead.leader},
                                                     {"address", lead.address},
                                                     {"state", std::string(ToString(lead.state))},
+                                                    {"lease_ms", ToMillis(lead.lease)},
                                                     {"swap", lead.swap},
                                                     {"charter", lead.charter}});
 }
@@ -76,13 +78,15 @@ absl::StatusOr<Lead> DecodeLead(absl::string_view encoded) {
                                                    ", and this ddprun knows ", kFormat,
                                                    ": start all nodes with the same version of ddprun"));
   }
-  const auto epoch = number("epoch"), swap = number("swap"), charter = number("charter");
+  const auto epoch = number("epoch"), swap = number("swap"), charter = number("charter"),
+             lease = number("lease_ms");
   const auto leader = text("leader"), address = text("address"), state_text = text("state");
-  if (!epoch || !swap || !charter || !leader || !address || !state_text)
+  if (!epoch || !swap || !charter || !lease || !leader || !address || !state_text)
     return NotALead(encoded, "a field is missing");
   const absl::StatusOr<Lead::State> state = StateOf(*state_text);
   if (!state.ok()) return NotALead(encoded, state.status().message());
-  return Lead{*epoch, *leader, *address, *state, *swap, *charter};
+  if (*lease > kMaxLeaseMs) return NotALead(encoded, "its lease is too long");
+  return Lead{*epoch, *leader, *address, *state, milliseconds(*lease), *swap, *charter};
 }
 
 }  // namespace ddprun

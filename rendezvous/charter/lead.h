@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/time.h"
 
 namespace ddprun {
 
@@ -19,6 +20,7 @@ struct Lead {
   std::string leader = {};   // unique to one candidate
   std::string address = {};  // HOST:PORT at which the leader serves
   State state = State::kLeads;
+  Duration lease{};  // of the leader: how long candidates count at least
   int64_t swap = 0;  // number of this swap among those of the leader, from 1
   int64_t charter =
       0;  // number of the leader's newest charter in the record; 0: it is an earlier leader's, or there is none

@@ -11,8 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Lead kLead = {
-    .epoch = 7, .leader = "node1/42/9f", .address = "10.0.0.1:29400", .swap = 12, .charter = 3};
+const Lead kLead = {.epoch = 7,
+                    .leader = "node1/42/9f",
+                    .address = "10.0.0.1:29400",
+                    .lease = seconds(5),
+                    .swap = 12,
+                    .charter = 3};
 
 TEST(LeadTest, SurvivesEncoding) {
   for (const Lead::State state : {Lead::State::kLeads, Lead::State::kLeft, Lead::State::kClosed}) {
@@ -27,7 +31,7 @@ TEST(LeadTest, SurvivesEncoding) {
 TEST(LeadTest, IsReadableForPeople) {
   EXPECT_EQ(
       EncodeLead(kLead),
-      R"({"format":1,"epoch":7,"leader":"node1/42/9f","address":"10.0.0.1:29400","state":"leads","swap":12,"charter":3})");
+      R"({"format":1,"epoch":7,"leader":"node1/42/9f","address":"10.0.0.1:29400","state":"leads","lease_ms":5000,"swap":12,"charter":3})");
 }
 
 TEST(LeadTest, RefusesWhatIsNoLead) {
@@ -45,8 +49,10 @@ TEST(LeadTest, RefusesWhatIsNoLead) {
       {R"({"format":1,"epoch":7})", "a field is missing"},
       {R"({"format":1,"epoch":-7,"leader":"a","address":"b","state":"leads","swap":1,"charter":0})",
        "a field is missing"},
-      {R"({"format":1,"epoch":7,"leader":"a","address":"b","state":"dances","swap":1,"charter":0})",
+      {R"({"format":1,"epoch":7,"leader":"a","address":"b","state":"dances","lease_ms":5000,"swap":1,"charter":0})",
        "unknown state dances"},
+      {R"({"format":1,"epoch":7,"leader":"a","address":"b","state":"leads","lease_ms":99999999999,"swap":1,"charter":0})",
+       "its lease is too long"},
   };
   for (const auto& c : kCases) {
     const absl::StatusOr<Lead> decoded = DecodeLead(c.encoded);

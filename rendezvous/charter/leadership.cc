@@ -80,6 +80,8 @@ void LeadershipMachine::On(const SwapDone& e) {
   SawOwn(*lead_);
 }
 
+void LeadershipMachine::On(const LeaderGone& e) { gone_ = e.epoch; }
+
 void LeadershipMachine::On(const CharterChanged& e) {
   if (state_ != State::kLeading) return;
   charter_ = e.charter;
@@ -110,7 +112,11 @@ absl::StatusOr<Lead> LeadershipMachine::LeadOf(const RegisterRecord& record) con
 }
 
 void LeadershipMachine::Saw(const RegisterRecord& record) {
-  if (!seen_ || seen_->version != record.version || seen_->exists != record.exists) seen_at_ = now_;
+  const bool other =
+      !seen_ || seen_->exists != record.exists || (record.exists && seen_->version != record.version);
+  if (other) seen_at_ = now_;
+  const bool led = seen_ && seen_->exists && seen_lead_.ok() && seen_lead_->state == Lead::State::kLeads;
+  vanished_ = !record.exists && (vanished_ || led);
   seen_lead_ = LeadOf(record);
   seen_ = record;
   read_ = true;
@@ -155,7 +161,7 @@ void LeadershipMachine::SawOwn(const Lead& lead) {
     }
     state_ = State::kLeading;
     charters_ = written_ = 0;
-    effects_.emplace_back(BeginToLead{lead.epoch, std::exchange(seen_->charter, {}), handed_over_});
+    effects_.emplace_back(BeginToLead{lead.epoch, std::exchange(seen_->charter, {}), handed_over_, fenced_});
   }
   // The next charter of this leader replaces it.
   read_ = false;
@@ -206,12 +212,17 @@ void LeadershipMachine::AdvanceLeading() {
   Swap();
 }
 
+BootTime LeadershipMachine::LapsesAt() const {
+  const Duration lease = seen_->exists ? std::max(rules_.lease, seen_lead_->lease) : rules_.lease;
+  return seen_at_ + std::chrono::duration_cast<Duration>(lease * kPatience);
+}
+
 std::optional<BootTime> LeadershipMachine::MayLeadAt() const {
   if (!seen_ || !read_) return std::nullopt;
-  if (!seen_->exists) return BootTime();
+  if (!seen_->exists) return vanished_ ? LapsesAt() : BootTime();
   if (!seen_lead_.ok() || seen_lead_->state == Lead::State::kClosed) return std::nullopt;
   if (seen_lead_->state == Lead::State::kLeft) return BootTime();
-  return seen_at_ + Leases(kPatience);
+  return gone_ == seen_lead_->epoch ? BootTime() : LapsesAt();
 }
 
 void LeadershipMachine::AdvanceWithoutLead() {
@@ -220,9 +231,12 @@ void LeadershipMachine::AdvanceWithoutLead() {
   if (lead_at && now_ >= *lead_at) {
     if (!lead_) {
       handed_over_ = !seen_->exists || seen_lead_->state == Lead::State::kLeft;
+      fenced_ = handed_over_ || now_ >= LapsesAt();
       const int64_t last = seen_->exists ? seen_lead_->epoch : 0;
-      lead_ =
-          Lead{.epoch = std::max(seen_->version, last) + 1, .leader = rules_.id, .address = rules_.address};
+      lead_ = Lead{.epoch = std::max(seen_->version, last) + 1,
+                   .leader = rules_.id,
+                   .address = rules_.address,
+                   .lease = rules_.lease};
       sent_.clear();
       leads_until_ = BootTime();
       charters_ = written_ = 0;

@@ -19,6 +19,8 @@
 // * So the old leader has stopped after 0.8 / 0.9 = 0.889 leases of true time at the latest, and no other one begins before
 //   1 / 1.1 = 0.909. What a leader promises others, such as the fence of a node, must end with its lead.
 // * A leader that leaves in an orderly way says so in its last swap. Then candidates do not count.
+// * Nor do they if they know that the leader's process no longer serves (LeaderGone). A leader that does live finds its next swap
+//   refused. But its promises may last for the rest of its lead: BeginToLead::fenced.
 // * A swap whose answer is lost may have happened, or may happen later. The leader reads the record; one with its own id was
 //   written by its swap of that number, so its lead counts from the moment at which that swap was sent.
 #pragma once
@@ -64,6 +66,10 @@ struct ReadDone {
 struct SwapDone {
   absl::StatusOr<SwapResult> result;
 };
+// The process that leads with this epoch no longer serves: its host refuses connections to its port.
+struct LeaderGone {
+  int64_t epoch = 0;
+};
 // The job has a new charter. Effects that follow from it must wait for CharterWritten.
 struct CharterChanged {
   std::string charter;  // encoded
@@ -74,8 +80,8 @@ struct LeaderEnds {
   Lead::State state = Lead::State::kLeft;
 };
 struct LeadershipTick {};
-using LeadershipEvent =
-    std::variant<Disconnected, Connected, ReadDone, SwapDone, CharterChanged, LeaderEnds, LeadershipTick>;
+using LeadershipEvent = std::variant<Disconnected, Connected, ReadDone, SwapDone, LeaderGone, CharterChanged,
+                                     LeaderEnds, LeadershipTick>;
 
 // --- Effects
 
@@ -100,7 +106,8 @@ struct FollowLeader {
 struct BeginToLead {
   int64_t epoch = 0;
   std::string charter = {};  // the charter of the previous leader; empty: the job is new
-  bool handed_over = false;  // there was no leader, or it has left; otherwise its nodes were fenced
+  bool handed_over = false;  // there was no leader, or it has left: no node has workers
+  bool fenced = false;       // the lead of the previous leader has ended, and with it the fences of its nodes
 };
 // The charters of this leader up to this number, counted from 1, are in the register.
 struct CharterWritten {
@@ -161,6 +168,7 @@ class LeadershipMachine {
   void On(const Connected& e);
   void On(const ReadDone& e);
   void On(const SwapDone& e);
+  void On(const LeaderGone& e);
   void On(const CharterChanged& e);
   void On(const LeaderEnds& e);
   void On(const LeadershipTick&) {}
@@ -176,6 +184,8 @@ class LeadershipMachine {
   bool IsOwn(const Lead& lead) const;
   // Returns when this candidate may try to lead; nullopt if it may not at present.
   std::optional<BootTime> MayLeadAt() const;
+  // Returns when the lead of the record has certainly ended. REQUIRES: seen_lead_ leads.
+  BootTime LapsesAt() const;
   void CallFailed(const absl::Status& why);
   // Issues what is due.
   void Advance();
@@ -198,8 +208,10 @@ class LeadershipMachine {
   std::optional<RegisterRecord> seen_;       // as a leader, only its version
   BootTime seen_at_;                         // when this version was received first
   bool read_ = false;                        // seen_ has the charter
+  bool vanished_ = false;                    // the record of a leader was removed, which it may not know yet
   absl::StatusOr<Lead> seen_lead_ = Lead();  // meaningless unless the record exists
   std::optional<int64_t> followed_;          // the epoch of the last FollowLeader
+  std::optional<int64_t> gone_;              // the epoch of the last LeaderGone
 
   // What this candidate has sent.
   bool in_flight_ = false;  // a read or a swap
@@ -211,6 +223,7 @@ class LeadershipMachine {
   // As a leader, or in the attempt to become one.
   std::optional<Lead> lead_;  // as it was sent last; nullopt: neither
   bool handed_over_ = false;  // see BeginToLead
+  bool fenced_ = false;       // likewise
   BootTime leads_until_;
   std::string charter_;   // the newest one
   int64_t charters_ = 0;  // its number

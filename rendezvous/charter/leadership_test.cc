@@ -121,6 +121,32 @@ TEST_F(LeadershipTest, FollowsALeaderThatRenews) {
   EXPECT_EQ(Take<FollowLeader>().epoch, 41);
 }
 
+TEST_F(LeadershipTest, DoesNotCountIfTheLeaderIsGone) {
+  Other(kOther, "charter 1");
+  Step(LeadershipTick{});
+  AnswerRead();
+  Take<FollowLeader>();
+  Step(LeaderGone{40});  // an earlier one
+  EXPECT_FALSE(Has<SwapRegister>());
+  Step(LeaderGone{41});
+  Carry(Take<SwapRegister>());
+  const auto begin = Take<BeginToLead>();
+  EXPECT_EQ(begin.charter, "charter 1");
+  EXPECT_FALSE(begin.handed_over);
+  EXPECT_FALSE(begin.fenced);
+}
+
+TEST_F(LeadershipTest, ALeaderThatIsNotGoneAfterAllIsFollowed) {
+  Other(kOther);
+  Step(LeadershipTick{});
+  AnswerRead();
+  Take<FollowLeader>();
+  Step(LeaderGone{41});
+  Other(kOther);  // it has renewed its lead, or another candidate leads
+  Refuse(Take<SwapRegister>());
+  EXPECT_EQ(machine_.state(), LeadershipMachine::State::kSeeking);
+}
+
 TEST_F(LeadershipTest, CountsAWholeLeaseFromTheReceiptOfTheLastVersion) {
   Other(kOther, "charter 1");
   Step(LeadershipTick{});

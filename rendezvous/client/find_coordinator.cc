@@ -272,6 +272,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     const bool again = failed.hung_up && ++hang_ups < kMaxHangUps;
     if (found.ok() || (!absl::IsUnavailable(found.status()) && !again)) co_return found;
     if (failed.refused && limits.refusal_is_final) co_return found;
+    if (failed.refused && limits.on_refused) limits.on_refused();
     if (failed.unresolved && limits.unresolved_is_final) co_return found;
     const Duration rest = end - std::chrono::steady_clock::now();
     if (rest <= Duration::zero()) {

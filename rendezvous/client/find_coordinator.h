@@ -30,6 +30,8 @@ struct FindLimits {
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
   // If false, the search continues, because the coordinator may start later.
   bool refusal_is_final = false;
+  // Called when the host is up and refuses the connection; may be empty.
+  std::function<void()> on_refused = {};
   // If true, the search fails when no host resolves.
   bool unresolved_is_final = false;
   // Describes how to change `total`. Appended to the error message when `total` has passed.

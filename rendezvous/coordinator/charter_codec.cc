@@ -40,6 +40,8 @@ absl::StatusOr<Charter> Decode(const proto::JobCharter& in) {
       LossStreak::From(in.losses(), in.has_loss_step() ? std::optional(in.loss_step()) : std::nullopt);
   charter.electorate.insert(in.electorate().begin(), in.electorate().end());
   charter.coordinator_host = in.coordinator_host();
+  charter.coordinator_node = NodeId(in.coordinator_node());
+  charter.coordinator_token = in.coordinator_token();
   if (in.has_expected())
     charter.expected_hosts.emplace(in.expected().host().begin(), in.expected().host().end());
   if (in.has_end()) charter.end = Charter::End{DecodeDismissal(in.end().outcome()), in.end().why()};
@@ -64,6 +66,8 @@ std::string EncodeCharter(absl::string_view run_id, const Charter& charter) {
   if (charter.losses.step()) out.set_loss_step(*charter.losses.step());
   for (const std::string& host : charter.electorate) out.add_electorate(host);
   out.set_coordinator_host(charter.coordinator_host);
+  out.set_coordinator_node(charter.coordinator_node.value());
+  out.set_coordinator_token(charter.coordinator_token);
   if (charter.expected_hosts) {
     out.mutable_expected();
     for (const std::string& host : *charter.expected_hosts) out.mutable_expected()->add_host(host);

@@ -26,6 +26,8 @@ Charter FullCharter() {
           .losses = LossStreak::From(4, 800),
           .electorate = {"node1", "node1", "node2"},
           .coordinator_host = "node1",
+          .coordinator_node = NodeId("node1/12/ab"),
+          .coordinator_token = "secret",
           .expected_hosts = {{"node1", "node2", "node3"}},
           .end = Charter::End{Dismissal::kFailed, "rank 1 exit 1"}};
 }

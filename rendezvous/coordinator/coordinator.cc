@@ -104,6 +104,19 @@ void Coordinator::CloseAll(const std::string& reason, bool at_once) {
   Step(CoordinatorEnding{StopWanted{reason}, at_once});
 }
 
+std::optional<std::pair<std::string, int>> Coordinator::Standby() const {
+  const auto job = machine_.jobs().find(led_);
+  if (keeper_ == nullptr || job == machine_.jobs().end()) return std::nullopt;
+  for (const auto& [node, id] : job->second.nodes) {
+    const Member* const member = job->second.machine.membership().Find(node);
+    const auto peer = peers_.find(id);
+    if (member == nullptr || peer == peers_.end() || member->info.hosts || member->info.coordinator_port == 0)
+      continue;
+    return std::pair(peer->second->address(), member->info.coordinator_port);
+  }
+  return std::nullopt;
+}
+
 bool Coordinator::hands_over() const {
   if (keeper_ == nullptr) return false;
   const auto job = machine_.jobs().find(led_);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -98,6 +99,8 @@ class Coordinator {
   // Otherwise, each job ends as soon as its workers have stopped. Dismisses agents that have not joined a job
   // and agents that join later.
   void CloseAll(const std::string& reason, bool at_once = false);
+  // Returns the address and the port of a coordinator that may lead the job of this process next; nullopt if there is none.
+  std::optional<std::pair<std::string, int>> Standby() const;
   // Returns whether the job that this process leads is handed over, now or when its charter is written.
   bool hands_over() const;
   // Returns the number of jobs that are not closed.

@@ -43,8 +43,8 @@ class CoordinatorLeadTest : public CoordinatorTest {
  protected:
   CoordinatorLeadTest() { Limit({.registered = true}); }
 
-  void Lead(std::optional<Charter> charter = {}, bool after_loss = false) {
-    coordinator_->BeginToLead({"j", std::move(charter), after_loss}, &keeper_);
+  void Lead(std::optional<Charter> charter = {}, Takeover how = Takeover::kHandedOver) {
+    coordinator_->BeginToLead({"j", std::move(charter), how}, &keeper_);
   }
   // Two nodes run round 0, whose charter is written. The node a is in the coordinator's process.
   void RunRound() {
@@ -140,7 +140,7 @@ TEST_F(CoordinatorLeadTest, ALaterLeadOfTheSameProcessNumbersItsChartersFromOne)
   coordinator_->LeadLost();
   const Charter charter = keeper_.writes.back().second;
   keeper_.writes.clear();
-  Lead(charter, /*after_loss=*/true);
+  Lead(charter, Takeover::kFenced);
   SendFrom(c_, Joining("c"));
   SendFrom(a_, Joining("d"));
   ASSERT_THAT(keeper_.writes, SizeIs(1));
@@ -200,7 +200,7 @@ TEST_F(CoordinatorLeadTest, ANewCoordinatorGoesOnWithTheCharter) {
                   .restarts = 2,
                   .electorate = {"host-a", "host-b"},
                   .coordinator_host = "host-a"};
-  Lead(charter, /*after_loss=*/true);
+  Lead(charter, Takeover::kFenced);
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   (*join.mutable_join()->mutable_rules())["max_restarts"] = 3;
   SendFrom(b_, join);
@@ -208,6 +208,45 @@ TEST_F(CoordinatorLeadTest, ANewCoordinatorGoesOnWithTheCharter) {
   EXPECT_EQ(machine.restarts(), 2);
   EXPECT_EQ(machine.round(), Round(6));
   EXPECT_EQ(machine.state(), RoundMachine::State::kGathering);
+}
+
+TEST_F(CoordinatorLeadTest, AReportOfTheLastCoordinatorsWardenMayComeBeforeTheLead) {
+  proto::AgentMessage join = Joining("b", "j", 1, 2);
+  join.mutable_join()->mutable_last()->set_round(6);
+  join.mutable_join()->mutable_last()->set_ran_ms(3'600'000);
+  const Charter charter{.rules = *DecodeRules(join.join().rules()),
+                        .round = Round(6),
+                        .electorate = {"host-a", "host-b"},
+                        .coordinator_host = "host-a",
+                        .coordinator_node = NodeId("a1"),
+                        .coordinator_token = "secret"};
+  for (const bool before : {true, false}) {
+    keeper_.writes.clear();
+    const auto report = [this] { EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("a1"), "secret").ok()); };
+    if (before) report();
+    Lead(charter, Takeover::kUnfenced);
+    EXPECT_TRUE(absl::IsNotFound(coordinator_->ReportGone("j", NodeId("a1"), "wrong")));
+    FakePeer b;
+    EXPECT_THAT(SendFrom(b, join), ElementsAre("welcome 15000"));
+    EXPECT_THAT(keeper_.writes, SizeIs(before ? 1 : 0));
+    if (!before) report();
+    ASSERT_THAT(keeper_.writes, SizeIs(1));
+    EXPECT_EQ(keeper_.writes[0].second.round, Round(7));
+    coordinator_->LeadLost();
+    HangUp(b);
+  }
+}
+
+TEST_F(CoordinatorLeadTest, TheWardenOfTheLeaderFindsAStandby) {
+  EXPECT_EQ(coordinator_->Standby(), std::nullopt);
+  RunRound();
+  EXPECT_EQ(coordinator_->Standby(), std::nullopt);  // it has no port
+  proto::AgentMessage join = Joining("c");
+  join.mutable_join()->set_coordinator_port(4711);
+  SendFrom(c_, join);
+  EXPECT_EQ(coordinator_->Standby(), (std::pair<std::string, int>("10.0.0.7", 4711)));
+  HangUp(c_);
+  EXPECT_EQ(coordinator_->Standby(), std::nullopt);
 }
 
 TEST_F(CoordinatorLeadTest, ADrainMayTakeTheHost) {

@@ -11,9 +11,14 @@
 namespace ddprun {
 namespace {
 
-// OK if a job can be continued from the register's `charter`, which is empty if the job is new.
-absl::Status CheckCharter(const std::string& run_id, const std::string& charter) {
-  return charter.empty() ? absl::OkStatus() : DecodeCharter(run_id, charter).status();
+// OK if a job can be continued from the register's charter, which is empty if the job is new.
+absl::Status CheckCharter(const std::string& run_id, Duration lease, const std::string& encoded) {
+  if (encoded.empty()) return absl::OkStatus();
+  const absl::StatusOr<Charter> charter = DecodeCharter(run_id, encoded);
+  if (!charter.ok() || charter->rules.lease == lease) return charter.status();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "job ", run_id, " has --rdzv-conf=lease_ms=", ToMillis(charter->rules.lease), ", and this node has ",
+      ToMillis(lease), ": start all nodes with the same options, or give a new job another --rdzv-id"));
 }
 
 // Such a job has not ended by its own.
@@ -29,8 +34,8 @@ JobLead::JobLead(Parts parts)
       machine_({.lease = parts_.lease,
                 .id = parts_.id,
                 .address = parts_.address,
-                .check = [run_id = parts_.run_id](const std::string& charter) {
-                  return CheckCharter(run_id, charter);
+                .check = [run_id = parts_.run_id, lease = parts_.lease](const std::string& charter) {
+                  return CheckCharter(run_id, lease, charter);
                 }}) {}
 
 void JobLead::Seek() {
@@ -50,8 +55,11 @@ void JobLead::End(std::function<void()> done) {
   using State = LeadershipMachine::State;
   const bool ends = ending_ || machine_.state() == State::kLeaving || parts_.coordinator->hands_over();
   const bool is_over = machine_.state() == State::kLeading && outcome_;
-  if (abandoned_ || (!ends && !is_over)) return parts_.timer->Set(parts_.timer->Now(), std::move(done));
   ended_ = std::move(done);
+  if (abandoned_ || (!ends && !is_over)) {
+    ends_soon_ = true;
+    return WakeSoon();
+  }
   if (ends) return;
   if (MayBeStartedAgain(*outcome_)) return HandOver(/*forget=*/true);
   ending_ = Lead::State::kClosed;
@@ -87,6 +95,11 @@ void JobLead::WakeSoon() {
 
 void JobLead::Wake() {
   wakes_soon_ = false;
+  if (ends_soon_) {
+    abandoned_ = true;
+    if (ended_) std::exchange(ended_, {})();
+    return;
+  }
   for (std::string& charter : std::exchange(charters_to_write_, {})) Step(CharterChanged{std::move(charter)});
   EndLeadIfWritten();
   Step(LeadershipTick{});
@@ -118,6 +131,7 @@ void JobLead::Do(const ReadRegister& e) {
 }
 
 void JobLead::Do(const SwapRegister& e) {
+  if (abandoned_) return;  // the lead ends without its renewal
   parts_.charter_register->Swap(
       {.version = e.version, .exists = e.exists}, e.lead, e.charter, e.limit,
       [this](absl::StatusOr<SwapResult> result) { Step(SwapDone{std::move(result)}); });
@@ -133,14 +147,18 @@ void JobLead::Do(const ddprun::BeginToLead& e) {
   ending_.reset();
   outcome_.reset();
   if (withdrawn_) return Step(LeaderEnds{Lead::State::kLeft});  // the swap was in flight
-  LeadBegun begun{.run_id = parts_.run_id, .after_loss = !e.handed_over};
+  LeadBegun begun{.run_id = parts_.run_id,
+                  .how = e.handed_over ? Takeover::kHandedOver
+                         : e.fenced    ? Takeover::kFenced
+                                       : Takeover::kUnfenced};
   // LeadershipRules::check has accepted it.
   if (!e.charter.empty()) begun.charter = *DecodeCharter(parts_.run_id, e.charter);
   parts_.log("lead_begun", parts_.run_id,
              absl::StrCat("epoch ", e.epoch,
                           e.charter.empty() ? ", a new job"
                           : e.handed_over   ? ", handed over"
-                                            : ", the last coordinator is lost"));
+                          : e.fenced        ? ", the last coordinator is lost"
+                                            : ", the last coordinator has exited"));
   parts_.coordinator->BeginToLead(std::move(begun), this);
   parts_.on_leader({.here = true, .epoch = e.epoch});
 }

@@ -59,11 +59,13 @@ class JobLead final : private CharterKeeper {
   void Seek();
   // The agent is a node of the leader's job. standby: this process takes over without a delay if the leader is lost.
   void Connected(bool standby);
+  // The process that leads with this epoch no longer serves: it refuses connections, and the agent was a node of its job before.
+  void LeaderGone(int64_t epoch) { Step(ddprun::LeaderGone{epoch}); }
   bool leads() const { return machine_.state() == LeadershipMachine::State::kLeading; }
 
   // This process ends soon, and does not try to lead any more.
   void Withdraw();
-  // This process ends although nodes of its job may still have workers. The others count a lease.
+  // This process ends although nodes of its job may still have workers. It writes nothing more, and the others count a lease.
   void Abandon() { abandoned_ = true; }
   // Ends the lead of this process, if it leads, and then calls `done`, at the latest after the rest of its lead. Without a
   // hand-over and unless the job is over, nothing is written: the others count a lease. The register keeps the end of a job,
@@ -104,6 +106,7 @@ class JobLead final : private CharterKeeper {
   std::optional<Charter::End> over_;   // set: the job is over, and nobody leads it again
   bool withdrawn_ = false;
   bool abandoned_ = false;
+  bool ends_soon_ = false;       // nothing is to be written before ended_
   std::function<void()> ended_;  // of End
 };
 

@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-constexpr Duration kLease = seconds(5);
+constexpr Duration kLease = seconds(60);  // as JoinOf
 
 // The time, and what is to happen at which time.
 class Clock {
@@ -68,7 +68,8 @@ class Clock {
 };
 
 struct Process {
-  Process(Clock* clock, MemoryRecord* service, std::string process_name, const std::string& job = "j")
+  Process(Clock* clock, MemoryRecord* service, std::string process_name, const std::string& job = "j",
+          Duration lease = kLease)
       : name(std::move(process_name)), reg(service) {
     const auto log = [this](absl::string_view event, absl::string_view, absl::string_view reason) {
       log_text += absl::StrCat(event, " ", reason, "\n");
@@ -77,7 +78,7 @@ struct Process {
         std::make_unique<Coordinator>(clock->NewTimer(), log, CoordinatorLimits{.registered = true});
     JobLead::Parts parts;
     parts.run_id = job;
-    parts.lease = kLease;
+    parts.lease = lease;
     parts.id = name;
     parts.address = name + ":1";
     parts.charter_register = &reg;
@@ -184,8 +185,8 @@ TEST_F(JobLeadTest, NoRoundStartsWhileTheRegisterDoesNotAnswer) {
 TEST_F(JobLeadTest, TheLeadIsRenewedWithoutTheCharter) {
   RunRound();
   const int swaps = first_.reg.swaps;
-  clock_.Run(10 * kLease);
-  EXPECT_GE(first_.reg.swaps, swaps + 90);
+  clock_.Run(kLease * 9 / 10);  // then the leases of the nodes end
+  EXPECT_GE(first_.reg.swaps, swaps + 8);
   EXPECT_EQ(first_.reg.charters, 1);
   EXPECT_TRUE(first_.lead->leads());
 }
@@ -193,13 +194,13 @@ TEST_F(JobLeadTest, TheLeadIsRenewedWithoutTheCharter) {
 TEST_F(JobLeadTest, AStandbyTakesOverWhenTheLeaderIsSilent) {
   RunRound();
   FollowFirst();
-  clock_.Run(kLease);
+  clock_.Run(kLease / 10);
   EXPECT_THAT(second_.Leaders(), IsEmpty());
   first_.reg.why = absl::UnavailableError("cut off");
   clock_.Run(kLease * 8 / 10);
   // The old leader has stopped, with all that it leads, before the new one begins.
   EXPECT_FALSE(first_.lead->leads());
-  EXPECT_THAT(first_.log_text, HasSubstr("lead_lost the register has not confirmed the lead for 4 s"));
+  EXPECT_THAT(first_.log_text, HasSubstr("lead_lost the register has not confirmed the lead for 48 s"));
   EXPECT_THAT(b_.Received(), ElementsAre("end"));
   EXPECT_FALSE(second_.lead->leads());
   clock_.Run(kLease * 3 / 10);
@@ -407,6 +408,64 @@ TEST_F(JobLeadTest, TheCharterOfAnotherJobOrFormatIsNotTakenOver) {
     EXPECT_THAT(process.Leaders(), IsEmpty());
     EXPECT_EQ(service_.record.version, 20);
   }
+}
+
+TEST_F(JobLeadTest, AProcessWithAnotherLeaseDoesNotTakeOver) {
+  RunRound();
+  Process process(&clock_, &service_, "third", "j", kLease / 10);
+  process.lead->Seek();
+  clock_.Run();
+  EXPECT_TRUE(absl::IsInvalidArgument(process.trouble));
+  EXPECT_THAT(std::string(process.trouble.message()),
+              HasSubstr("job j has --rdzv-conf=lease_ms=60000, and this node has 6000"));
+  first_.reg.why = absl::UnavailableError("cut off");
+  clock_.Run(kLease / 2);
+  EXPECT_TRUE(first_.lead->leads());
+  EXPECT_FALSE(process.lead->leads());
+}
+
+TEST_F(JobLeadTest, BeforeTheFirstRoundTheLeaseOfTheLeaderCounts) {
+  first_.lead->Seek();
+  clock_.Run();
+  Process process(&clock_, &service_, "third", "j", kLease / 10);
+  process.lead->Seek();
+  first_.reg.why = absl::UnavailableError("cut off");
+  clock_.Run(kLease * 9 / 10);
+  EXPECT_FALSE(process.lead->leads());
+  clock_.Run(kLease / 5);
+  EXPECT_TRUE(process.lead->leads());
+}
+
+TEST_F(JobLeadTest, ARecordThatIsRemovedIsNotTakenAtOnce) {
+  RunRound();
+  FollowFirst();
+  first_.reg.why = absl::UnavailableError("cut off");
+  service_.record = {.version = 1000};
+  clock_.Run(kLease * 9 / 10);
+  EXPECT_FALSE(second_.lead->leads());
+  clock_.Run(kLease / 5);
+  EXPECT_TRUE(second_.lead->leads());
+}
+
+TEST_F(JobLeadTest, TheEndOfAProcessIsNotLostBehindAnAnswer) {
+  second_.lead->Seek();  // a read is in flight
+  second_.lead->Withdraw();
+  bool ended = false;
+  second_.lead->End([&ended] { ended = true; });
+  clock_.Run();
+  EXPECT_TRUE(ended);
+
+  RunRound();
+  clock_.Run(kLease / 20);
+  first_.lead->Abandon();
+  ended = false;
+  first_.lead->End([&ended] { ended = true; });
+  first_.lead->Connected(/*standby=*/true);
+  clock_.Run();
+  EXPECT_TRUE(ended);
+  const int swaps = first_.reg.swaps;
+  clock_.Run(2 * kLease);
+  EXPECT_EQ(first_.reg.swaps, swaps);  // it no longer renews its lead
 }
 
 TEST_F(JobLeadTest, HeartbeatsSayHowMuchOfTheLeadIsLeft) {

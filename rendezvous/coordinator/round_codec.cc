@@ -96,6 +96,8 @@ absl::StatusOr<NodeInfo> DecodeNodeInfo(const proto::Join& join) {
     RETURN_IF_ERROR(InRange("node_rank", join.node_rank(), 0, kMaxNodes));
     info.requested_rank = join.node_rank();
   }
+  RETURN_IF_ERROR(InRange("coordinator_port", join.coordinator_port(), 0, 65535));
+  info.coordinator_port = join.coordinator_port();
   if (join.has_last()) {
     ASSIGN_OR_RETURN(info.last, DecodeLastPlace(join.last()), "last");
   }

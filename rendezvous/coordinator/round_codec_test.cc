@@ -73,6 +73,7 @@ TEST(RoundCodecTest, InvalidJoinsAreErrors) {
   const std::vector<std::pair<std::function<void(proto::Join&)>, const char*>> cases = {
       {[](auto& j) { j.set_protocol(kProtocolVersion + 1); }, "start the same ddprun on all nodes"},
       {[](auto& j) { j.clear_run_id(); }, "run_id is empty"},
+      {[](auto& j) { j.set_coordinator_port(65536); }, "coordinator_port is 65536"},
       {[](auto& j) { j.mutable_last()->set_round(-1); }, "round is -1"},
       {[](auto& j) { j.mutable_last()->set_round(int64_t{1} << 40); }, "round is 1099511627776"},
       {[](auto& j) { j.mutable_last()->set_group_rank(-1); }, "group_rank is -1"},

@@ -13,6 +13,13 @@
 
 namespace ddprun {
 
+// How a coordinator got a job that another one had before.
+enum class Takeover {
+  kHandedOver,  // no node has workers
+  kFenced,      // the other one was lost, and the fences of all nodes have fired
+  kUnfenced,    // the other one was lost. Nodes that have not noticed may have workers for a lease
+};
+
 struct Charter {
   JobRules rules = {};
   std::optional<Round> round = {};  // the last sealed round
@@ -25,6 +32,9 @@ struct Charter {
   std::multiset<std::string> electorate = {};
   std::string coordinator_host =
       {};  // of the node in the coordinator's process; empty: there was none at the last seal
+  // That node. The holder of the token may report that its agent and its workers have exited.
+  NodeId coordinator_node = {};
+  std::string coordinator_token = {};
   // The hosts that a scheduler has named, except those that were taken out; nullopt: no scheduler has.
   std::optional<std::set<std::string>> expected_hosts = {};
   // How the job ended; nullopt while it goes on.

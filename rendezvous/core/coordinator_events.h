@@ -92,7 +92,7 @@ struct CoordinatorEnding {
 struct LeadBegun {
   std::string run_id = {};
   std::optional<Charter> charter = {};  // of the previous leader; nullopt: the job is new
-  bool after_loss = false;              // see RoundMachine
+  Takeover how = Takeover::kHandedOver;
 };
 // This process no longer leads its job, as after CoordinatorEnding with `at_once`. All agents are disconnected, and the job is dropped.
 struct LeadLapsed {};

@@ -16,6 +16,9 @@
 namespace ddprun {
 namespace {
 
+// Number of reports that a process keeps for a job that it does not lead.
+constexpr size_t kMaxEarlyGone = 16;
+
 // Lists at most 20 of `names`.
 std::string FirstOf(std::vector<absl::string_view> names) {
   constexpr size_t kMaxNames = 20;
@@ -211,6 +214,17 @@ void CoordinatorMachine::On(const GoneReported& e) {
 absl::Status CoordinatorMachine::ReportGone(const std::string& run_id, const NodeId& node,
                                             const std::string& token) {
   const auto job = jobs_.find(run_id);
+  if (limits_.registered && led_ != run_id) {
+    // The warden of the leader says so to a process that may be the next one.
+    early_gone_.push_back({run_id, node, token});
+    if (early_gone_.size() > kMaxEarlyGone) early_gone_.pop_front();
+    return absl::OkStatus();
+  }
+  if (job != jobs_.end() && job->second.machine.WasCoordinator(node, token) &&
+      job->second.machine.membership().Find(node) == nullptr) {
+    StepJob(run_id, NodeGone{node});
+    return absl::OkStatus();
+  }
   const Member* member = job == jobs_.end() ? nullptr : job->second.machine.membership().Find(node);
   if (member == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", node.value()));
   if (member->info.gone_token.empty() || member->info.gone_token != token) {
@@ -249,9 +263,12 @@ void CoordinatorMachine::On(const LeadBegun& e) {
   led_ = e.run_id;
   if (!e.charter) return;
   RoundEffects notes;
-  RoundMachine machine(*e.charter, e.after_loss, now_, notes);
+  RoundMachine machine(*e.charter, e.how, now_, notes);
   Job& job = jobs_.emplace(e.run_id, std::move(machine)).first->second;
   Pass(e.run_id, job, std::move(notes));
+  for (const GoneReported& gone : std::exchange(early_gone_, {})) {
+    (void)ReportGone(gone.run_id, gone.node, gone.token);
+  }
   MaybeForget(e.run_id);
 }
 

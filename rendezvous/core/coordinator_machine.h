@@ -119,6 +119,7 @@ class CoordinatorMachine {
   std::deque<std::string> closed_jobs_;  // oldest first
   std::optional<CloseReason> ending_;    // set when the coordinator begins to shut down
   std::optional<std::string> led_;       // the job of LeadBegun
+  std::deque<GoneReported> early_gone_;  // reports for jobs that this process does not lead yet, oldest first
   StepObserver observer_;
 
   // State of the current Step.

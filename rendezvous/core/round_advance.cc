@@ -180,10 +180,15 @@ void RoundMachine::Seal(const SealReason& why) {
   ++charter_version_;
   electorate_.clear();
   coordinator_host_.clear();
+  coordinator_node_ = {};
+  coordinator_token_.clear();
   for (const Seat& seat : seats) {
     const NodeInfo& info = membership_.At(seat.node).info;
     electorate_.insert(info.host);
-    if (info.hosts) coordinator_host_ = info.host;
+    if (!info.hosts) continue;
+    coordinator_host_ = info.host;
+    coordinator_node_ = info.id;
+    coordinator_token_ = info.gone_token;
   }
   effects_.push_back(
       note::RoundSealed{round, static_cast<int>(seats.size()), seats[0].assignment.world_size, why});

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-RoundMachine::RoundMachine(const Charter& charter, bool after_loss, TimePoint now, RoundEffects& notes)
+RoundMachine::RoundMachine(const Charter& charter, Takeover how, TimePoint now, RoundEffects& notes)
     : policy_(charter.rules),
       last_round_(charter.round),
       restarts_(charter.restarts),
@@ -17,6 +17,8 @@ RoundMachine::RoundMachine(const Charter& charter, bool after_loss, TimePoint no
       loss_row_(charter.losses),
       electorate_(charter.electorate),
       coordinator_host_(charter.coordinator_host),
+      coordinator_node_(charter.coordinator_node),
+      coordinator_token_(charter.coordinator_token),
       now_(now) {
   absent_.Resume(charter.expected_hosts);
   if (charter.end) {
@@ -28,13 +30,11 @@ RoundMachine::RoundMachine(const Charter& charter, bool after_loss, TimePoint no
     for (const std::string& host : electorate_) absent_.Lost(host, NotYetBack{}, now);
     Resuming& resuming = gathering.resuming.emplace();
     resuming.awaited = electorate_;
-    resuming.after_loss = after_loss;
-    // All nodes have noticed the loss by now, and have no workers to stop.
-    resuming.end = now + policy_.lease / 2;
-    if (const auto lost = resuming.awaited.find(coordinator_host_);
-        after_loss && lost != resuming.awaited.end()) {
-      resuming.awaited.erase(lost);
-    }
+    resuming.how = how;
+    // Without workers to stop, nodes join soon. Otherwise a member that does not join again may have workers until its fence
+    // fires, which the old coordinator has put off before the takeover.
+    resuming.end = now + (how == Takeover::kUnfenced ? policy_.lease : policy_.lease / 2);
+    if (how == Takeover::kFenced) CoordinatorsNodeIsGone(resuming);
     last_was_lost_ = true;
   }
   notes.push_back(note::Resumed{
@@ -51,6 +51,8 @@ Charter RoundMachine::charter() const {
                   .losses = loss_row_,
                   .electorate = electorate_,
                   .coordinator_host = coordinator_host_,
+                  .coordinator_node = coordinator_node_,
+                  .coordinator_token = coordinator_token_,
                   .expected_hosts = absent_.Expected()};
   if (Is<Closed>()) {
     charter.end = Charter::End{outcome(), ToText(end())};
@@ -59,6 +61,12 @@ Charter RoundMachine::charter() const {
     charter.end = Charter::End{draining->closing->outcome, ToText(draining->closing->reason)};
   }
   return charter;
+}
+
+void RoundMachine::CoordinatorsNodeIsGone(Resuming& resuming) const {
+  if (std::exchange(resuming.coordinator_gone, true)) return;  // the host may have another node
+  const auto host = resuming.awaited.find(coordinator_host_);
+  if (host != resuming.awaited.end()) resuming.awaited.erase(host);
 }
 
 void RoundMachine::CameBack(const NodeInfo& info) {
@@ -75,7 +83,7 @@ void RoundMachine::CameBack(const NodeInfo& info) {
 
 bool RoundMachine::EndResuming(Gathering& s) {
   const Resuming resuming = *std::exchange(s.resuming, std::nullopt);
-  if (resuming.after_loss) {
+  if (resuming.how != Takeover::kHandedOver) {
     const std::optional<Duration> pause = CountLosses(resuming.ran, std::nullopt);
     if (!pause) return true;
     if (*pause > Duration::zero()) s.pause_end = now_ + *pause;

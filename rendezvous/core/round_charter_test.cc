@@ -26,18 +26,19 @@ class RoundCharterTest : public RoundMachineTest {
                      .addr = "addr-a",
                      .store_port = 100,
                      .hosts = true,
-                     .leased = false}});
+                     .leased = false,
+                     .gone_token = "token-a"}});
     Join("b");
     Join("c");
     if (machine_->state() == State::kGathering) WaitAlive(seconds(31), {"b", "c"});
     ASSERT_EQ(machine_->state(), State::kRunning);
   }
   // The coordinator changes. Its clock has nothing to do with that of the old one.
-  void TakeOver(bool after_loss = true) {
+  void TakeOver(Takeover how = Takeover::kFenced) {
     const Charter charter = machine_->charter();
     now_ = TimePoint(seconds(7));
     RoundEffects notes;
-    machine_.emplace(charter, after_loss, now_, notes);
+    machine_.emplace(charter, how, now_, notes);
     Charter now = machine_->charter();
     EXPECT_EQ(now, charter);
     last_ = notes;
@@ -62,9 +63,31 @@ TEST_F(RoundCharterTest, TheNextRoundBeginsWhenAllButTheLostHostAreBack) {
                                                "c2:start r1 node1/2 rank1/2 n0 addr-b:100"));
 }
 
+TEST_F(RoundCharterTest, WithoutFencesTheNodeOfTheCoordinatorMustBeProvenGone) {
+  RunRound();
+  TakeOver(Takeover::kUnfenced);
+  ComeBack("c", 0, 2);
+  EXPECT_THAT(ComeBack("b", 0, 1), IsEmpty());
+  EXPECT_FALSE(machine_->WasCoordinator(NodeId("b"), "token-a"));
+  EXPECT_FALSE(machine_->WasCoordinator(NodeId("a"), ""));
+  EXPECT_TRUE(machine_->WasCoordinator(NodeId("a"), "token-a"));
+  EXPECT_THAT(Step(NodeGone{NodeId("b")}), IsEmpty());
+  EXPECT_THAT(Step(NodeGone{NodeId("a")}), ElementsAre("b2:start r1 node0/2 rank0/2 n0 addr-b:100",
+                                                       "c2:start r1 node1/2 rank1/2 n0 addr-b:100"));
+}
+
+TEST_F(RoundCharterTest, WithoutFencesMembersThatDoNotComeBackAreWaitedForALease) {
+  RunRound({.min_nodes = 1, .max_nodes = 4, .lease = seconds(6)});
+  TakeOver(Takeover::kUnfenced);
+  Step(NodeGone{NodeId("a")});
+  ComeBack("c", 0, 2);
+  EXPECT_THAT(WaitAlive(seconds(5), {"c2"}), IsEmpty());
+  EXPECT_THAT(Wait(seconds(1)), ElementsAre("c2:start r1 node0/1 rank0/1 n0 addr-c:100"));
+}
+
 TEST_F(RoundCharterTest, AfterAHandOverAllMembersAreWaitedFor) {
   RunRound();
-  TakeOver(/*after_loss=*/false);
+  TakeOver(Takeover::kHandedOver);
   ComeBack("c", 0, 2);
   EXPECT_THAT(ComeBack("b", 0, 1), IsEmpty());
   EXPECT_THAT(ComeBack("a", 0, 0), ElementsAre("a2:start r1 node0/3 rank0/3 n0 addr-a:100",
@@ -219,7 +242,7 @@ TEST_F(RoundCharterTest, ExpectedHostsRemain) {
   Ready("b", 0, 1);
   Left("c");
   ASSERT_EQ(machine_->round(), Round(1));
-  TakeOver(/*after_loss=*/false);
+  TakeOver(Takeover::kHandedOver);
   ComeBack("b", 1, 1);
   // host-a may come, host-c may not.
   EXPECT_THAT(WaitAlive(seconds(20), {"b2"}), IsEmpty());

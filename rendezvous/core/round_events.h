@@ -44,6 +44,7 @@ struct NodeInfo {
   // Maximum time from StopWorkers to NodeReady.
   Duration stop_timeout = seconds(60);
   std::optional<LastPlace> last = {};  // nullopt if the node has been in no round
+  int coordinator_port = 0;            // of the coordinator in the node's process; 0: there is none
 };
 
 // Progress of a node's workers, as reported by the workers.

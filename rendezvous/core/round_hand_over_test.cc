@@ -79,7 +79,7 @@ TEST_F(RoundHandOverTest, TheNextCoordinatorSealsWhenTheOthersHaveJoined) {
   Ready("c", 0, 1);
   const Charter charter = machine_->charter();
   RoundEffects notes;
-  machine_.emplace(charter, /*after_loss=*/false, now_, notes);
+  machine_.emplace(charter, Takeover::kHandedOver, now_, notes);
   const auto back = [&](const std::string& id, int rank) {
     return Step(NodeJoined{{.id = NodeId(id),
                             .host = "host-" + id,

@@ -259,6 +259,9 @@ void RoundMachine::On(const NodeLost& e) {
 void RoundMachine::On(const NodeGone& e) {
   if (const Member* member = membership_.Find(e.node)) {
     Remove({NameOf(*member), AgentGone{}});
+  } else if (auto* gathering = std::get_if<Gathering>(&state_);
+             gathering != nullptr && gathering->resuming && e.node == coordinator_node_) {
+    CoordinatorsNodeIsGone(*gathering->resuming);
   }
 }
 

@@ -72,8 +72,9 @@ struct ActiveRound {
 struct Resuming {
   std::multiset<std::string> awaited = {};  // hosts, as in Charter::electorate
   TimePoint end = {};
-  bool after_loss = false;  // the coordinator was lost, and did not hand over
-  Duration ran = {};        // how long the workers of the last round ran
+  Takeover how = Takeover::kHandedOver;
+  bool coordinator_gone = false;  // its node is no longer awaited
+  Duration ran = {};              // how long the workers of the last round ran
 };
 
 // Nodes are joining, and no member has workers.
@@ -127,11 +128,9 @@ class RoundMachine {
   enum class State { kGathering, kRunning, kDraining, kClosed, kHandedOver };  // same order as RoundState
 
   explicit RoundMachine(JobRules policy);
-  // Continues a job under a new coordinator. No node has workers: the old coordinator has handed over, or the fences of all
-  // nodes have fired.
-  //   after_loss: the old coordinator has not handed over.
+  // Continues a job under a new coordinator.
   //   notes: receives the first notes.
-  RoundMachine(const Charter& charter, bool after_loss, TimePoint now, RoundEffects& notes);
+  RoundMachine(const Charter& charter, Takeover how, TimePoint now, RoundEffects& notes);
 
   [[nodiscard]] RoundEffects Step(const RoundEvent& event, TimePoint now);  // REQUIRES: now never decreases
   // Returns the latest time for the next Step(Tick{}), or nullopt if nothing is pending.
@@ -142,6 +141,10 @@ class RoundMachine {
   std::optional<Round> round() const { return last_round_; }
   int restarts() const { return restarts_; }
   const Membership& membership() const { return membership_; }
+  // Whether NodeGone may be reported for the node of the coordinator of the last round, with this token.
+  bool WasCoordinator(const NodeId& node, const std::string& token) const {
+    return !node.empty() && !token.empty() && node == coordinator_node_ && token == coordinator_token_;
+  }
   const JobRules& policy() const { return policy_; }
   // The first cause of the last failed round under this coordinator. Empty if no round has failed.
   const std::string& last_failure() const { return last_failure_; }
@@ -274,6 +277,8 @@ class RoundMachine {
   void BeginHandOver(CoordinatorMoves why);
   // A node that was in the last round joins under a new coordinator.
   void CameBack(const NodeInfo& info);
+  // The node of the coordinator of the last round has no workers.
+  void CoordinatorsNodeIsGone(Resuming& resuming) const;
   // A node of the last round has left, or was taken out.
   void LeftElectorate(const std::string& host);
   // A round has lost nodes without a notice. Closes the job and returns nullopt if such losses repeat without progress.
@@ -317,7 +322,10 @@ class RoundMachine {
   HostFailures hosts_;
   LossStreak loss_row_;
   std::multiset<std::string> electorate_;  // see Charter
-  std::string coordinator_host_;           // see Charter
+  // See Charter.
+  std::string coordinator_host_;
+  NodeId coordinator_node_;
+  std::string coordinator_token_;
   int64_t charter_version_ = 0;
   std::optional<CoordinatorMoves> hand_over_;  // set: the coordinator moves when the round has ended
   bool last_was_lost_ = false;                 // whether the node that was removed last was lost, or returns

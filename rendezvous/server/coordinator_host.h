@@ -40,6 +40,7 @@ class CoordinatorHost {
 
   int port() const { return listener_->port(); }
   Coordinator& coordinator() { return coordinator_; }
+  int num_open_jobs() const { return coordinator_.num_open_jobs(); }
   // Creates a link for the agent in this process. `address` is the address at which workers on other nodes
   // reach this node.
   std::unique_ptr<CoordinatorLink> Link(const std::string& address);
