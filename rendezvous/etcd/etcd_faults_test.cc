@@ -280,10 +280,11 @@ TEST_F(EtcdFaultsTest, KeysThatNobodyWritesAreRemoved) {
     timer.expires_after(kTtl / 40);
     timer.wait();
   }
-  EXPECT_EQ(a.MustRead().version, last.version);
+  RegisterRecord record = a.MustRead();
+  EXPECT_EQ(record.version, last.version);
+  EXPECT_EQ(record.charter, "c1");
 
   const TimePoint deadline = std::chrono::steady_clock::now() + 10 * kTtl;
-  RegisterRecord record = last;
   while (record.exists && std::chrono::steady_clock::now() < deadline) {
     timer.expires_after(kTtl / 40);
     timer.wait();

@@ -144,7 +144,11 @@ TEST_P(RegisterContractTest, ASwapWithoutACharterLeavesIt) {
   // Another process, which has not read the charter.
   record = b.MustSwap({.version = record.version, .exists = true}, "l3");
   EXPECT_EQ(record.charter, "c1");
-  record = b.MustSwap(record, "l4", "");
+  // A process that has read an earlier charter.
+  record = a.MustSwap(record, "l4", "c2");
+  record = b.MustSwap({.version = record.version, .exists = true}, "l5");
+  EXPECT_EQ(record.charter, "c2");
+  record = b.MustSwap(record, "l6", "");
   EXPECT_EQ(record.charter, "");
   ExpectEqual(a.MustRead(), record);
 }
