@@ -37,6 +37,7 @@ class Planner {
       End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
     }
     DrawNotices();
+    if (settings_.seed % 3 == 0) DrawRegister();
     std::stable_sort(script_.faults.begin(), script_.faults.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
     return std::move(script_);
@@ -270,6 +271,85 @@ class Planner {
         Add(at + (returns ? Duration(milliseconds(back_in)) : left + millis(0, 20000)), FaultKind::kStart,
             {host});
       }
+    }
+  }
+
+  // The job has a register, and its coordinators have faults. They have random numbers of their own, as notices have.
+  void DrawRegister() {
+    Random random(settings_.seed, "register");
+    const auto millis = [&random](int64_t lo, int64_t hi) { return milliseconds(random.Between(lo, hi)); };
+    settings_.with_register = 1;
+    settings_.hosted = 0;
+    const int64_t lease = ToMillis(settings_.rules.lease), calm = ToMillis(settings_.calm);
+    const int leader = settings_.num_hosts;
+    const std::vector<Fault> others = script_.faults;
+    const int faults = static_cast<int>(random.Between(2, 2 + calm / 20000));
+    for (int i = 0; i < faults; ++i) {
+      Duration at = millis(1000, calm - 1);
+      if (random.Chance(0.3))
+        at = others[random.Between(0, static_cast<int64_t>(others.size()) - 1)].at + millis(0, 2 * lease);
+      // From shorter than a lease to some leases.
+      const Duration length = millis(lease / 10, random.Chance(0.5) ? lease : 4 * lease);
+      // In some cases the leader does not reach the register, or reaches it slowly, before it fails.
+      if (random.Chance(0.4)) {
+        const Duration before = millis(lease / 10, lease * 9 / 10);
+        if (random.Chance(0.5)) {
+          Add(at, FaultKind::kRegisterCut, {leader}, before + length);
+        } else {
+          Add(at, FaultKind::kRegisterSlow, {}, before + length,
+              static_cast<int>(random.Between(10, lease / 4)));
+        }
+        at += before;
+      }
+      DrawOfLeader(random, at, length, leader);
+      // Most hosts that are lost come back.
+      if (random.Chance(0.7)) {
+        const Duration back = at + length + millis(0, 3 * lease);
+        for (int host = 0; host < settings_.num_hosts; ++host) Add(back, FaultKind::kStart, {host});
+      }
+    }
+  }
+
+  void DrawOfLeader(Random& random, Duration at, Duration length, int leader) {
+    static constexpr FaultKind kKinds[] = {
+        FaultKind::kKillAgent,   FaultKind::kPowerOff,     FaultKind::kSuspend,
+        FaultKind::kStopAgent,   FaultKind::kTermAgent,    FaultKind::kCut,
+        FaultKind::kCut,         FaultKind::kDrain,        FaultKind::kNotice,
+        FaultKind::kRegisterCut, FaultKind::kRegisterDown, FaultKind::kRegisterSlow,
+        FaultKind::kRegisterCut, FaultKind::kRegisterDown, FaultKind::kRegisterLossy,
+        FaultKind::kStall,
+    };
+    const FaultKind kind = kKinds[random.Between(0, std::size(kKinds) - 1)];
+    const int lease = static_cast<int>(ToMillis(settings_.rules.lease));
+    switch (kind) {
+      case FaultKind::kNotice:
+        return Add(at, kind, {leader}, std::max(length, kShortestNotice), random.Chance(0.3) ? -1 : 0);
+      case FaultKind::kRegisterDown:
+      case FaultKind::kStall:
+        return Add(at, kind, {}, length);
+      case FaultKind::kRegisterSlow:
+        return Add(at, kind, {}, length, static_cast<int>(random.Between(1, lease / 2)));
+      case FaultKind::kRegisterLossy:
+        return Add(at, kind, {}, 3 * length, static_cast<int>(random.Between(10, 90)));
+      case FaultKind::kRegisterCut: {
+        std::vector<int> hosts;
+        if (random.Chance(0.6)) {
+          hosts.push_back(leader);
+        } else {
+          for (int host = 0; host < settings_.num_hosts; ++host) {
+            if (random.Chance(0.5)) hosts.push_back(host);
+          }
+        }
+        if (!hosts.empty()) Add(at, kind, hosts, length);
+        return;
+      }
+      case FaultKind::kPowerOff:
+      case FaultKind::kSuspend:
+      case FaultKind::kStopAgent:
+      case FaultKind::kCut:
+        return Add(at, kind, {leader}, length);
+      default:
+        return Add(at, kind, {leader});
     }
   }
 

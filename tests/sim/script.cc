@@ -41,6 +41,10 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"disk-slow", FaultKind::kDiskSlow},
     {"drain", FaultKind::kDrain},
     {"notice", FaultKind::kNotice},
+    {"register-down", FaultKind::kRegisterDown},
+    {"register-cut", FaultKind::kRegisterCut},
+    {"register-slow", FaultKind::kRegisterSlow},
+    {"register-lossy", FaultKind::kRegisterLossy},
     {"stop-job", FaultKind::kStopJob},
 };
 
@@ -51,6 +55,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
     {"grace_ms", &Settings::grace},
     {"hosts", &Settings::num_hosts},
     {"hosted", &Settings::hosted},
+    {"register", &Settings::with_register},
     {"expected_hosts", &Settings::expected_hosts},
     {"plain", &Settings::plain},
     {"steps", &Settings::total_steps},

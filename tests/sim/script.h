@@ -35,6 +35,9 @@ struct Settings {
   // separate host with index num_hosts.
   int num_hosts = 1;
   int hosted = 0;
+  // The job has a register: each agent has a coordinator in its process, one of which leads. Then `hosted` counts as 0, and in
+  // faults num_hosts stands for the host of the process that leads at that time, or has led last.
+  int with_register = 0;
   int expected_hosts = 0;  // > 0: agents expect hosts 0 to expected_hosts-1, as from a scheduler's list
   // If `plain`, each worker runs independently for a random time. Otherwise the workers do steps together,
   // report them and write snapshots.
@@ -87,9 +90,13 @@ enum class FaultKind {
   kDiskFull,        // for `length`, writes of snapshots fail
   kDiskSlow,        // for `length`, a snapshot takes n ms longer
   kDrain,           // an operator drains the host's node
-  kNotice,   // the host is pre-empted after `length`: a signal tells the agent; n != 0: an operator tells the
-             // coordinator; n > 0: and says that the node returns after n ms
-  kStopJob,  // an operator stops the job
+  kNotice,  // the host is pre-empted after `length`: a signal tells the agent; n != 0: an operator tells the
+            // coordinator; n > 0: and says that the node returns after n ms
+  kRegisterDown,   // for `length`, the register's service is down
+  kRegisterCut,    // for `length`, the hosts do not reach the register
+  kRegisterSlow,   // for `length`, requests to the register and answers take up to n ms longer
+  kRegisterLossy,  // for `length`, n percent of the requests to the register are lost, late or not answered
+  kStopJob,        // an operator stops the job
 };
 
 struct Fault {

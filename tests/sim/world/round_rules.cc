@@ -313,7 +313,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (close_requested_ != e.reason) Broken("a job was ended without a request");
       break;
     case Dismissal::kMoved:
-      Broken("the coordinator moved, but its job has no register");
+      if (!facts_.registered) Broken("the coordinator moved, but its job has no register");
       break;
     case Dismissal::kRejected:
     case Dismissal::kPreempted:
@@ -322,6 +322,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
   const bool closing = e.reason == Dismissal::kSucceeded || e.reason == Dismissal::kFailed ||
                        e.reason == Dismissal::kStopped || e.reason == Dismissal::kCoordinatorEnded;
   const bool preempted = e.reason == Dismissal::kPreempted;
+  if (e.reason == Dismissal::kMoved) return;
   if (Has(to_be_drained_, e.node) && !closing && !preempted && e.reason != Dismissal::kDrained &&
       e.reason != Dismissal::kEvicted && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node.value(), " was to be drained but was dismissed for another reason"));

@@ -23,6 +23,8 @@ struct NodeFacts {
   std::function<bool(const NodeId&)> has_workers;
   // Whether the coordinator was recently stopped for longer than the lease and received no heartbeats.
   std::function<bool()> has_slept;
+  // Whether the job has a register. Then the rules hold for its first coordinator; see also TakeoverRules.
+  bool registered = false;
 };
 
 // - A round has one membership: group ranks are 0 to n-1, the assignments of its n nodes agree, and survivors

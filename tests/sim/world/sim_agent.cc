@@ -51,7 +51,8 @@ SimAgent::SimAgent(Place place)
                         .first_last_call = place_.job->settings->rules.first_last_call,
                         .last_call = place_.job->settings->rules.last_call,
                         .stop_timeout = place_.job->settings->drain_timeout},
-               .leased = place_.local == nullptr}),
+               .leased = place_.local == nullptr,
+               .seek_limit = place_.registered != nullptr ? config_.rdzv.join_timeout : Duration::zero()}),
       warden_(place_.job, place_.host, place_.habits,
               Random(place_.job->settings->seed, absl::StrCat("warden of ", place_.host->name())),
               SimWarden::Outside{.ended =
@@ -97,7 +98,10 @@ void SimAgent::InAgent(std::function<void()> what) {
 }
 
 void SimAgent::Start() {
-  Find(config_.rdzv.join_timeout, /*once=*/false, [this](SearchResult result) {
+  const Duration limit = place_.registered != nullptr ? config_.rdzv.read_timeout : config_.rdzv.join_timeout;
+  Find(limit, /*once=*/false, [this](SearchResult result) {
+    if (ended()) return;
+    if (const auto* over = std::get_if<Dismissed>(&result)) return OnFinish({EndReasonOf(over->reason), 1});
     if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result))
       return driver_.Join(std::move(*link));
     Trace(absl::StrCat(place_.host->name(), " found no coordinator"));
@@ -105,16 +109,31 @@ void SimAgent::Start() {
   });
 }
 
-void SimAgent::Find(Duration limit, bool once, std::function<void(SearchResult)> done) {
-  found_ = std::make_unique<SimLink>(
+std::unique_ptr<SimLink> SimAgent::MakeLink(SimCoordinator* local, HostId host, int port) {
+  return std::make_unique<SimLink>(
       SimLink::Place{.host = place_.host,
                      .tcp = place_.job->tcp,
                      .trace = trace_,
-                     .coordinator_host = place_.coordinator_host,
-                     .local = place_.local,
+                     .coordinator_host = host,
+                     .port = port,
+                     .local = local,
                      .in_agent = [this](std::function<void()> what) { InAgent(std::move(what)); },
-                     .observe = [this](const proto::CoordinatorMessage& m) { Check(m); },
+                     .observe =
+                         [this](const proto::CoordinatorMessage& m) {
+                           if (place_.registered != nullptr) place_.registered->Received(m);
+                           Check(m);
+                         },
                      .observe_sent = [this](const proto::AgentMessage& m) { Sent(m); }});
+}
+
+void SimAgent::Find(Duration limit, bool once, std::function<void(SearchResult)> done) {
+  if (place_.registered != nullptr) {
+    return place_.registered->Find(
+        limit, /*first=*/!once,
+        [this](SimCoordinator* local, HostId host, int port) { return MakeLink(local, host, port); },
+        std::move(done));
+  }
+  found_ = MakeLink(place_.local, place_.coordinator_host, SimLink::kPort);
   found_->Find(limit, once, [this, done = std::move(done)](const absl::Status& status) {
     if (!status.ok()) return done(status);
     done(std::move(found_));
@@ -150,7 +169,7 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
   if (EndsTheJob(reason) || (IsFinal(reason) && driver_.machine().alive() > 0))
     job_over_until_ = place_.host->now() + place_.job->settings->grace;
-  if (reason == Dismissal::kEvicted || std::exchange(decided_, true)) return;
+  if (reason == Dismissal::kEvicted || reason == Dismissal::kMoved || std::exchange(decided_, true)) return;
   dismissed_ = reason;
 }
 
@@ -230,11 +249,18 @@ void SimAgent::Kill() {
 
 void SimAgent::ReportGone() {
   if (id_.empty() || is_local()) return;
+  HostId to = place_.coordinator_host;
+  int port = SimCoordinator::kGonePort;
+  if (place_.registered != nullptr) {
+    if (!place_.registered->found()) return;
+    to = place_.registered->found()->host;
+    port = place_.registered->found()->gone_port;
+  }
   Detail(absl::StrCat("warden of ", place_.host->name(), " -> coordinator: ", id_,
                       " and its workers have exited"));
   auto socket = std::make_shared<SimSocket>();
   *socket =
-      place_.job->tcp->Connect(place_.host->id(), place_.coordinator_host, SimCoordinator::kGonePort,
+      place_.job->tcp->Connect(place_.host->id(), to, port,
                                {.on_open =
                                     [this, socket] {
                                       place_.job->tcp->Send(*socket, absl::StrCat(id_, " ", TokenOf(id_)));

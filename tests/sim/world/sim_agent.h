@@ -17,6 +17,7 @@
 #include "launcher/workers/node_failures.h"
 #include "rendezvous/core/round_events.h"
 #include "tests/sim/world/sim_link.h"
+#include "tests/sim/world/sim_registered_job.h"
 #include "tests/sim/world/sim_timer.h"
 #include "tests/sim/world/sim_warden.h"
 
@@ -39,6 +40,7 @@ class SimAgent final : private AgentWorld {
     HostHabits* habits = nullptr;
     HostId coordinator_host = 0;
     SimCoordinator* local = nullptr;           // the coordinator in this process; null: it is elsewhere
+    SimRegisteredJob* registered = nullptr;    // null: the job has no register
     std::function<std::string()> new_node_id;  // called for each join
     std::function<int()> new_port;             // returns a free port of the host
     // Called when the agent exits by itself, after its last output. `in_a_hurry`: the agent got more than one
@@ -78,6 +80,7 @@ class SimAgent final : private AgentWorld {
   // End of the workers' grace period after the end of the job. Until then workers may run, since no other
   // node waits for them. nullopt before the end of the job.
   std::optional<TimePoint> job_over_until() const { return job_over_until_; }
+  SimRegisteredJob* registered() const { return place_.registered; }
   bool is_local() const { return place_.local != nullptr; }
   const SimWarden& warden() const { return warden_; }
   SimWarden& warden() { return warden_; }
@@ -115,6 +118,7 @@ class SimAgent final : private AgentWorld {
   // exited.
   void InAgent(std::function<void()> what);
   void Find(Duration limit, bool once, std::function<void(SearchResult)> done);
+  std::unique_ptr<SimLink> MakeLink(SimCoordinator* local, HostId host, int port);
   // Checks a message from the coordinator.
   void Check(const proto::CoordinatorMessage& message);
   // Observes a message to the coordinator.

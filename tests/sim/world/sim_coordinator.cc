@@ -38,10 +38,15 @@ class Stopwatch {
 
 class SimCoordinator::Peer final : public AgentPeer {
  public:
-  Peer(SimJob* job, SimCoordinator::Send send, bool in_process)
-      : job_(job), send_(std::move(send)), in_process_(in_process) {}
+  Peer(SimJob* job, SimCoordinator::Send send, bool in_process, Observer observe, std::function<void()> end)
+      : job_(job),
+        send_(std::move(send)),
+        in_process_(in_process),
+        observe_(std::move(observe)),
+        end_(std::move(end)) {}
 
   void Send(SharedMessage message) override {
+    if (observe_) observe_(*message);
     if (job_->trace->has_details()) {
       const std::string text = MessageText(*message);
       if (!text.empty())
@@ -49,7 +54,9 @@ class SimCoordinator::Peer final : public AgentPeer {
     }
     send_(message->SerializeAsString(), message->has_dismiss());
   }
-  void End() override {}
+  void End() override {
+    if (end_) end_();
+  }
   std::string address() const override { return ""; }
   bool in_process() const override { return in_process_; }
 
@@ -60,18 +67,24 @@ class SimCoordinator::Peer final : public AgentPeer {
   SimJob* const job_;
   const SimCoordinator::Send send_;
   const bool in_process_;
+  const Observer observe_;
+  const std::function<void()> end_;
 };
 
-SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts)
+SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts,
+                               std::optional<Registered> registered)
     : job_(job),
       host_(host),
       facts_(std::move(facts)),
+      registered_(std::move(registered)),
+      port_(registered_ ? registered_->port : SimLink::kPort),
       coordinator_(std::make_unique<Coordinator>(
           std::make_unique<SimTimer>(host_, job_->trace,
                                      [this](std::function<void()> what) { InProcess(std::move(what)); }),
           [this](absl::string_view event, absl::string_view, absl::string_view reason) {
             OnLog(event, reason);
-          })) {
+          },
+          CoordinatorLimits{.registered = registered_.has_value()})) {
   coordinator_->machine_for_test().ObserveForTest(
       [this](const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine) {
         Check(event, effects, machine);
@@ -110,14 +123,16 @@ void SimCoordinator::Thaw() {
 
 void SimCoordinator::Listen() {
   ListenToWardens();
-  job_->tcp->Listen(host_->id(), SimLink::kPort, [this](SimSocket socket, HostId) {
+  if (registered_) ListenForJob();
+  job_->tcp->Listen(host_->id(), port_, [this](SimSocket socket, HostId) {
     const ConnectionId id = Attach(
         [this, socket](const std::string& bytes, bool last) {
           ++load_.messages;
           job_->tcp->Send(socket, bytes);
           if (last) job_->tcp->Shutdown(socket);
         },
-        /*in_process=*/false);
+        /*in_process=*/false,
+        registered_ ? std::function<void()>([this, socket] { job_->tcp->Shutdown(socket); }) : nullptr);
     sockets_[id] = socket;
     return SimTcp::Handlers{.on_message = [this, id](const std::string& bytes) { Receive(id, bytes); },
                             .on_end =
@@ -128,25 +143,41 @@ void SimCoordinator::Listen() {
 }
 
 void SimCoordinator::ListenToWardens() {
-  job_->tcp->Listen(host_->id(), kGonePort, [this](SimSocket, HostId) {
+  job_->tcp->Listen(
+      host_->id(), registered_ ? port_ + kGonePortOffset : kGonePort, [this](SimSocket, HostId) {
+        return SimTcp::Handlers{.on_message =
+                                    [this](const std::string& text) {
+                                      InProcess([this, text] {
+                                        const size_t space = text.find(' ');
+                                        const absl::Status status = coordinator_->ReportGone(
+                                            kRunId, NodeId(text.substr(0, space)), text.substr(space + 1));
+                                        if (absl::IsPermissionDenied(status)) {
+                                          job_->trace->Broken(job_->clock->now(), status.message());
+                                        }
+                                      });
+                                    },
+                                .on_end = [](StreamEnd) {}};
+      });
+}
+
+void SimCoordinator::ListenForJob() {
+  job_->tcp->Listen(host_->id(), port_ + kJobPortOffset, [this](SimSocket socket, HostId) {
     return SimTcp::Handlers{.on_message =
-                                [this](const std::string& text) {
-                                  InProcess([this, text] {
-                                    const size_t space = text.find(' ');
-                                    const absl::Status status = coordinator_->ReportGone(
-                                        kRunId, NodeId(text.substr(0, space)), text.substr(space + 1));
-                                    if (absl::IsPermissionDenied(status)) {
-                                      job_->trace->Broken(job_->clock->now(), status.message());
-                                    }
+                                [this, socket](const std::string&) {
+                                  InProcess([this, socket] {
+                                    job_->tcp->Send(socket, coordinator_->HasJob(kRunId) ? "yes" : "no");
                                   });
                                 },
                             .on_end = [](StreamEnd) {}};
   });
 }
 
-SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process) {
+SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process, std::function<void()> end) {
   const ConnectionId id = next_connection_++;
-  Peer* const peer = (peers_[id] = std::make_unique<Peer>(job_, std::move(send), in_process)).get();
+  Peer* const peer =
+      (peers_[id] = std::make_unique<Peer>(job_, std::move(send), in_process,
+                                           registered_ ? registered_->observe : Observer(), std::move(end)))
+          .get();
   InProcess([this, peer] { peer->id = coordinator_->Attach(peer); });
   return id;
 }
@@ -193,6 +224,7 @@ void SimCoordinator::OnLog(absl::string_view event, absl::string_view reason) {
 
 void SimCoordinator::Check(const RoundEvent& event, const RoundEffects& effects,
                            const RoundMachine& machine) {
+  if (resumed_) return;
   if (rules_ == nullptr) rules_ = std::make_unique<RoundRules>(job_->trace, machine.policy(), facts_);
   if (checked_) rules_->Check(event, effects, machine, host_->now(), job_->clock->now());
 }
@@ -207,10 +239,11 @@ bool SimCoordinator::DrainHost(const std::string& host) {
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host || !member.info.leased) continue;
-    bool taken = false;
+    // With a register, the answer may come later.
+    const auto taken = std::make_shared<bool>(registered_.has_value());
     coordinator_->Drain(kRunId, id.value(), "requested by an operator",
-                        [&taken](const absl::StatusOr<std::string>& answer) { taken = answer.ok(); });
-    return taken;
+                        [taken](const absl::StatusOr<std::string>& answer) { *taken = answer.ok(); });
+    return *taken;
   }
   return false;
 }
@@ -219,14 +252,14 @@ bool SimCoordinator::PreemptHost(const std::string& host, Duration left, std::op
   if (!alive_ || frozen() || machine() == nullptr) return false;
   for (const auto& [id, member] : machine()->membership().members()) {
     if (member.info.host != host) continue;
-    bool given = false;
+    const auto given = std::make_shared<bool>(registered_.has_value());
     coordinator_->Preempt({.run_id = kRunId,
                            .node = id.value(),
                            .reason = "requested by an operator",
                            .left = left,
                            .back_in = back_in},
-                          [&given](const absl::StatusOr<std::string>& answer) { given = answer.ok(); });
-    return given;
+                          [given](const absl::StatusOr<std::string>& answer) { *given = answer.ok(); });
+    return *given;
   }
   return false;
 }
@@ -247,11 +280,41 @@ void SimCoordinator::Close(bool at_once) {
   });
 }
 
+void SimCoordinator::BeginRules() {
+  Count(before_);
+  rules_.reset();
+  resumed_ = machine() != nullptr;
+}
+
+void SimCoordinator::CloseRegistered(bool at_once, std::function<void()> done) {
+  InProcess([this, at_once, done = std::move(done)] {
+    if (!std::exchange(closing_, true)) {
+      closed_ = done;
+      const auto end = [this] {
+        if (closed_ == nullptr) return;
+        host_->After(Duration(0), [this] {
+          InProcess([this] {
+            if (closed_ != nullptr) std::exchange(closed_, nullptr)();
+          });
+        });
+      };
+      coordinator_->set_on_step([this, end] {
+        if (coordinator_->num_peers() == 0) return end();
+        if (coordinator_->num_open_jobs() > 0 || std::exchange(said_farewell_, true)) return;
+        host_->After(kFarewell, end);
+      });
+      coordinator_->CloseAll(kHostEnded);
+    }
+    if (at_once) coordinator_->CloseAll(kHostEnded, /*at_once=*/true);
+  });
+}
+
 void SimCoordinator::Kill() {
   if (!std::exchange(alive_, false)) return;
-  job_->trace->Line(job_->clock->now(), "the coordinator has exited");
-  job_->tcp->Unlisten(host_->id(), SimLink::kPort);
-  job_->tcp->Unlisten(host_->id(), kGonePort);
+  if (!registered_) job_->trace->Line(job_->clock->now(), "the coordinator has exited");
+  for (const int port : {port_, port_ + kGonePortOffset, port_ + kJobPortOffset}) {
+    job_->tcp->Unlisten(host_->id(), port);
+  }
   for (const auto& [id, socket] : sockets_) job_->tcp->Close(socket);
 }
 
@@ -270,7 +333,7 @@ void SimCoordinator::Count(SimResult& result) const {
   result.notices += rules_->notices().given();
   result.preempted += rules_->notices().preempted();
   result.snapshots_waited_for += rules_->snapshots_waited_for();
-  result.succeeded += closed() && machine()->outcome() == Dismissal::kSucceeded;
+  result.succeeded += !registered_ && closed() && machine()->outcome() == Dismissal::kSucceeded;
 }
 
 void SimCoordinator::AddCounts(SimResult& result) const {

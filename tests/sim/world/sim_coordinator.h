@@ -31,16 +31,29 @@ class SimCoordinator {
     double machine_cpu = 0;
   };
 
-  SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts);
+  // Observes the messages to agents before they are sent.
+  using Observer = std::function<void(const proto::CoordinatorMessage&)>;
+  // A coordinator of a job with a register listens on a port of its own.
+  struct Registered {
+    int port = 0;  // and the two ports that follow it
+    Observer observe;
+  };
+
+  SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts, std::optional<Registered> registered = {});
   SimCoordinator(const SimCoordinator&) = delete;
   SimCoordinator& operator=(const SimCoordinator&) = delete;
   ~SimCoordinator();
 
   // Port for the wardens of killed agents. Each warden sends "NODE TOKEN" when its workers are dead.
   static constexpr int kGonePort = 29501;
+  // Ports relative to that of a coordinator with a register.
+  static constexpr int kGonePortOffset = 1;
+  static constexpr int kJobPortOffset =
+      2;  // sends "yes" to a process that asks whether it has the job, or "no"
 
   void Listen();
-  ConnectionId Attach(Send send, bool in_process);
+  // `end`: called when the coordinator ends the connection; only with a register.
+  ConnectionId Attach(Send send, bool in_process, std::function<void()> end = {});
   void Receive(ConnectionId connection, const std::string& bytes);
   void Detach(ConnectionId connection, const std::string& reason);
 
@@ -59,6 +72,15 @@ class SimCoordinator {
   void Freeze();
   void Thaw();
   void ThawAll();  // undoes all nested Freeze calls
+
+  // With a register. Ends the process by itself when the agents of other processes have left; calls `done` instead of Kill.
+  void CloseRegistered(bool at_once, std::function<void()> done);
+  // This process begins to lead. RoundRules hold for a new job only: they know nothing of an earlier coordinator.
+  void BeginRules();
+  Coordinator& real() { return *coordinator_; }
+  // Runs `what` in the process. Defers it while the process is stopped, and drops it after the process has ended.
+  void InProcess(std::function<void()> what);
+  int port() const { return port_; }
 
   bool alive() const { return alive_; }
   bool frozen() const { return frozen_ > 0; }
@@ -81,7 +103,7 @@ class SimCoordinator {
   class Peer;
 
   void ListenToWardens();
-  void InProcess(std::function<void()> what);
+  void ListenForJob();
   void OnMessage(ConnectionId id, const std::string& bytes);
   void OnLog(absl::string_view event, absl::string_view reason);
   void Check(const RoundEvent& event, const RoundEffects& effects, const RoundMachine& machine);
@@ -90,9 +112,13 @@ class SimCoordinator {
   SimJob* const job_;
   SimHost* const host_;
   const NodeFacts facts_;
+  const std::optional<Registered> registered_;
+  const int port_;
+  std::function<void()> closed_;  // of CloseRegistered
   std::map<ConnectionId, std::unique_ptr<Peer>> peers_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<RoundRules> rules_;
+  bool resumed_ = false;  // the job has an earlier coordinator
   std::map<NodeId, TimePoint> heard_;
   ConnectionId next_connection_ = 1;
   std::map<ConnectionId, SimSocket> sockets_;

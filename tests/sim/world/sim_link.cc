@@ -71,7 +71,7 @@ void SimLink::Connect() {
     });
   };
   socket_ = place_.tcp->Connect(
-      place_.host->id(), place_.coordinator_host, kPort,
+      place_.host->id(), place_.coordinator_host, place_.port,
       {.on_open = [this, in_agent] { in_agent([this] { Found(absl::OkStatus()); }); },
        .on_message = [this,
                       in_agent](const std::string& bytes) { in_agent([this, bytes] { OnBytes(bytes); }); },
@@ -111,9 +111,15 @@ void SimLink::Start(Handlers handlers) {
             if (!here.expired()) InAgent([this, bytes] { OnBytes(bytes); });
           });
         },
-        /*in_process=*/true);
+        /*in_process=*/true,
+        [this, here = std::weak_ptr<bool>(here_)] {
+          place_.host->After(kPost, [this, here] {
+            if (!here.expired()) InAgent([this] { Lose("the coordinator in this process hung up"); });
+          });
+        });
     After(Duration(0), [this] { handlers_.on_open(); });
-    return After(kLocalBeat, [this] { LocalHeartbeat(); });
+    local_interval_ = kLocalBeat;
+    return After(kLocalBeat, [this] { LocalHeartbeat(0); });
   }
   watch_.Started(timer_.Now(), std::max(find_end_ - timer_.Now(), Duration(0)));
   SetTimer();
@@ -134,7 +140,12 @@ void SimLink::OnBytes(const std::string& bytes) {
   }
   dismissed_ = message.has_dismiss();
   const std::optional<LinkWatch::Answer> answer = watch_.Received(message, timer_.Now());
-  if (place_.local == nullptr) SetTimer();
+  if (place_.local == nullptr) {
+    SetTimer();
+  } else if (message.welcome().heartbeat_ms() > 0) {
+    local_interval_ = milliseconds(message.welcome().heartbeat_ms());
+    After(local_interval_, [this, beat = ++local_beat_] { LocalHeartbeat(beat); });
+  }
   if (answer) handlers_.on_answered(answer->sent, answer->lead_left);
   place_.observe(message);
   handlers_.on_message(message);
@@ -151,9 +162,10 @@ void SimLink::OnTimer() {
   SetTimer();
 }
 
-void SimLink::LocalHeartbeat() {
+void SimLink::LocalHeartbeat(uint64_t beat) {
+  if (beat != local_beat_) return;
   SendHeartbeat();
-  After(kLocalBeat, [this] { LocalHeartbeat(); });
+  After(local_interval_, [this, beat] { LocalHeartbeat(beat); });
 }
 
 void SimLink::SendHeartbeat() {

@@ -24,17 +24,18 @@ class SimCoordinator;
 //   Order: Find first, then Start after Find has succeeded.
 class SimLink final : public CoordinatorLink {
  public:
+  static constexpr int kPort = 29500;
   struct Place {
     SimHost* host = nullptr;
     SimTcp* tcp = nullptr;
     Trace* trace = nullptr;
     HostId coordinator_host = 0;
+    int port = kPort;
     SimCoordinator* local = nullptr;  // the coordinator in this process; null: it is elsewhere
     SimTimer::InProcess in_agent;
     std::function<void(const proto::CoordinatorMessage&)> observe;  // called before the agent's handler
     std::function<void(const proto::AgentMessage&)> observe_sent;
   };
-  static constexpr int kPort = 29500;
 
   explicit SimLink(Place place);
   ~SimLink() override;
@@ -57,7 +58,7 @@ class SimLink final : public CoordinatorLink {
   void OnEnd(StreamEnd why);
   void SetTimer();
   void OnTimer();
-  void LocalHeartbeat();
+  void LocalHeartbeat(uint64_t beat);
   void SendHeartbeat();
   void Lose(const std::string& why);
   // Runs `what` in the agent, unless this link is closed first.
@@ -71,6 +72,8 @@ class SimLink final : public CoordinatorLink {
   LinkWatch watch_;
   std::optional<SimSocket> socket_;
   uint64_t local_peer_ = 0;
+  Duration local_interval_;
+  uint64_t local_beat_ = 0;  // number of the current series of local heartbeats
   Duration pause_ = milliseconds(20);
   Duration connect_timeout_ = seconds(1);
   int attempt_ = 0;  // number of the connection attempt; callbacks of earlier attempts are ignored

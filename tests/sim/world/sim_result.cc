@@ -25,6 +25,8 @@ void SimResult::Add(const SimResult& other) {
   interrupts += other.interrupts;
   snapshots_waited_for += other.snapshots_waited_for;
   succeeded += other.succeeded;
+  takeovers += other.takeovers;
+  hand_overs += other.hand_overs;
   packets += other.packets;
   packets_lost += other.packets_lost;
   for (const auto& [kind, count] : other.fired) fired[kind] += count;
@@ -34,16 +36,16 @@ std::string ToString(const SimResult& r) {
   std::string faults;
   for (const auto& [kind, count] : r.fired)
     absl::StrAppend(&faults, faults.empty() ? "" : ", ", ToString(kind), " ", count);
-  return absl::StrCat(r.events, " events, ", r.packets, " packets (", r.packets_lost, " lost)\n", r.rounds,
-                      " rounds, ", r.restarts, " restarts, ", r.interrupts, " rounds interrupted (",
-                      r.snapshots_waited_for, " asked for a snapshot first), ", r.reports, " reports sent, ",
-                      r.rejoins, " rejoins, ", r.drained, " nodes drained, ", r.fences, " fences expired\n",
-                      r.notices, " notices, ", r.stops, " rounds stopped by their workers, ", r.preempted,
-                      " nodes pre-empted\n", r.steps, " steps, ", r.snapshots, " snapshots, ",
-                      r.torn_snapshots, " torn, ", r.taken_over, " writers refused, ", r.succeeded,
-                      " jobs succeeded\n", r.survival.parked, " workers parked, ", r.survival.survived,
-                      " went on with their state, ", r.survival.recovered,
-                      " committed a step of the round before\nfaults: ", faults);
+  return absl::StrCat(
+      r.events, " events, ", r.packets, " packets (", r.packets_lost, " lost)\n", r.rounds, " rounds, ",
+      r.restarts, " restarts, ", r.interrupts, " rounds interrupted (", r.snapshots_waited_for,
+      " asked for a snapshot first), ", r.reports, " reports sent, ", r.rejoins, " rejoins, ", r.drained,
+      " nodes drained, ", r.fences, " fences expired\n", r.notices, " notices, ", r.stops,
+      " rounds stopped by their workers, ", r.preempted, " nodes pre-empted\n", r.steps, " steps, ",
+      r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ", r.taken_over, " writers refused, ",
+      r.succeeded, " jobs succeeded, ", r.takeovers, " takeovers, ", r.hand_overs, " hand-overs\n",
+      r.survival.parked, " workers parked, ", r.survival.survived, " went on with their state, ",
+      r.survival.recovered, " committed a step of the round before\nfaults: ", faults);
 }
 
 }  // namespace ddprun::sim

@@ -31,7 +31,9 @@ struct SimResult {
   int64_t preempted = 0;  // nodes dismissed as pre-empted
   int64_t interrupts = 0;
   int64_t snapshots_waited_for = 0;
-  int64_t succeeded = 0;  // succeeded jobs
+  int64_t succeeded = 0;   // succeeded jobs
+  int64_t takeovers = 0;   // jobs with a register: leaders that another process has replaced after a lease
+  int64_t hand_overs = 0;  // and those that have handed over
   int64_t packets = 0;
   int64_t packets_lost = 0;
   std::map<FaultKind, int64_t> fired;  // faults that took effect

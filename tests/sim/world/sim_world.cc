@@ -12,6 +12,7 @@
 #include "tests/sim/plan.h"
 #include "tests/sim/world/disturbances.h"
 #include "tests/sim/world/host_state.h"
+#include "tests/sim/world/registered_world.h"
 #include "tests/sim/world/sim_agent.h"
 #include "tests/sim/world/sim_coordinator.h"
 
@@ -50,7 +51,9 @@ class World {
     job_.fence_fell = [this](const std::string& host) { CheckFalseAlarm(host); };
     job_.host_of = [this](const std::string& addr) { return by_addr_.at(addr); };
     for (int i = 0; i < settings_.num_hosts; ++i) AddHost(absl::StrCat("host", i));
-    if (!settings_.hosted) {
+    if (settings_.with_register) {
+      registered_.emplace(&job_, &hosts_, [this](const SimHost& host) { return RecentlySuspended(host); });
+    } else if (!settings_.hosted) {
       AddHost("coordinator");
       StartCoordinator();
     }
@@ -89,19 +92,23 @@ class World {
         std::make_unique<SimHost>(name, &clock_, &tcp_, &network_, Random(settings_.seed, name))));
     by_addr_[hosts_.back()->host->addr()] = hosts_.back()->host->id();
   }
-  int coordinator_host() const { return settings_.hosted ? 0 : settings_.num_hosts; }
-  SimCoordinator* coordinator() const { return coordinators_.empty() ? nullptr : coordinators_.back().get(); }
-  bool coordinator_alive() const { return coordinator() != nullptr && coordinator()->alive(); }
+  bool hosted() const { return settings_.hosted && !registered_; }
+  int coordinator_host() const { return hosted() || registered_ ? 0 : settings_.num_hosts; }
+  SimCoordinator* coordinator() {
+    if (registered_)
+      return registered_->leader() == nullptr ? nullptr : &registered_->leader()->coordinator();
+    return coordinators_.empty() ? nullptr : coordinators_.back().get();
+  }
+  bool coordinator_alive() { return coordinator() != nullptr && coordinator()->alive(); }
+  bool HasWorkers(const NodeId& id) const {
+    const SimAgent* agent = Find(id.value());
+    return agent != nullptr && agent->warden().unparked() > 0 && !RecentlySuspended(agent->host());
+  }
 
   void StartCoordinator() {
     coordinators_.push_back(std::make_unique<SimCoordinator>(
         &job_, hosts_[coordinator_host()]->host.get(),
-        NodeFacts{.has_workers =
-                      [this](const NodeId& id) {
-                        const SimAgent* agent = Find(id.value());
-                        return agent != nullptr && agent->warden().unparked() > 0 &&
-                               !RecentlySuspended(agent->host());
-                      },
+        NodeFacts{.has_workers = [this](const NodeId& id) { return HasWorkers(id); },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
     if (record_) coordinators_.back()->RecordTo(std::exchange(record_, nullptr));
     coordinators_.back()->Listen();
@@ -120,7 +127,7 @@ class World {
   bool Start(int index) {
     Host& host = *hosts_[index];
     if (host.live() != nullptr || !host.host->powered() || host.host->suspended()) return false;
-    const bool hosts_it = settings_.hosted && index == 0;
+    const bool hosts_it = hosted() && index == 0;
     if (hosts_it) {
       // The port is in use until the previous coordinator has exited.
       if (coordinator_alive()) return false;
@@ -128,20 +135,25 @@ class World {
     }
     std::vector<std::string> expected;
     for (int i = 0; i < settings_.expected_hosts; ++i) expected.push_back(hosts_[i]->host->name());
-    auto agent =
-        std::make_unique<SimAgent>(SimAgent::Place{.job = &job_,
-                                                   .host = host.host.get(),
-                                                   .habits = &host.habits,
-                                                   .coordinator_host = hosts_[coordinator_host()]->host->id(),
-                                                   .local = hosts_it ? coordinator() : nullptr,
-                                                   .new_node_id = [this, &host] { return NewNodeId(host); },
-                                                   .new_port = [&host] { return host.next_port++; },
-                                                   .ended =
-                                                       [hosts_it, c = coordinator()](bool in_a_hurry) {
-                                                         if (hosts_it) c->Close(in_a_hurry);
-                                                       },
-                                                   .nproc = 1 + index % 3,
-                                                   .expected_hosts = std::move(expected)});
+    SimRegisteredJob* const registered =
+        registered_ ? registered_->Start(index, [this](const NodeId& id) { return HasWorkers(id); })
+                    : nullptr;
+    auto agent = std::make_unique<SimAgent>(
+        SimAgent::Place{.job = &job_,
+                        .host = host.host.get(),
+                        .habits = &host.habits,
+                        .coordinator_host = hosts_[coordinator_host()]->host->id(),
+                        .local = hosts_it ? coordinator() : nullptr,
+                        .registered = registered,
+                        .new_node_id = [this, &host] { return NewNodeId(host); },
+                        .new_port = [&host] { return host.next_port++; },
+                        .ended =
+                            [hosts_it, registered, c = coordinator()](bool in_a_hurry) {
+                              if (hosts_it) c->Close(in_a_hurry);
+                              if (registered != nullptr) registered->Close(in_a_hurry);
+                            },
+                        .nproc = 1 + index % 3,
+                        .expected_hosts = std::move(expected)});
     host.agents.push_back(std::move(agent));
     host.agents.back()->Start();
     return true;
@@ -153,11 +165,21 @@ class World {
     return id;
   }
 
-  void Do(const Fault& fault) {
+  void Do(Fault fault) {
     Say(absl::StrCat("* ", ToString(fault)));
     if (MaySilence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
     bool fired = false;
-    if (fault.hosts.empty()) {
+    if (registered_) {
+      const bool of_hosts = !fault.hosts.empty();
+      fault.hosts = registered_->Resolve(fault.hosts);
+      fault.to = registered_->Resolve(fault.to);
+      if (of_hosts && fault.hosts.empty()) return;
+      registered_->rules().DisturbedUntil(trouble_until_);
+    }
+    const std::function<void()> heal = registered_ ? registered_->Disturb(fault) : nullptr;
+    if (fired = heal != nullptr; fired) {
+      Later(fault, heal);
+    } else if (fault.hosts.empty()) {
       fired = DoToAll(fault);
     } else if (IsOfNetwork(fault.kind)) {
       fired = Disturb(fault);
@@ -177,14 +199,16 @@ class World {
     switch (fault.kind) {
       case FaultKind::kStall:
         // A hosted coordinator stops together with the agent in its process.
-        if (settings_.hosted) return StopAgent(fault, 0);
+        if (hosted()) return StopAgent(fault, 0);
         if (!coordinator_alive()) return false;
+        if (registered_) return StopAgent(fault, registered_->Resolve({settings_.num_hosts})[0]);
         coordinator()->Freeze();
         Later(fault, [c = coordinator()] { c->Thaw(); });
         return true;
       case FaultKind::kEndCoordinator:
         if (!coordinator_alive()) return false;
-        if (settings_.hosted && hosts_[0]->live() != nullptr) hosts_[0]->live()->Kill();
+        if (registered_) return registered_->KillLeader();
+        if (hosted() && hosts_[0]->live() != nullptr) hosts_[0]->live()->Kill();
         coordinator()->Kill();
         return true;
       case FaultKind::kDiskFull:
@@ -208,13 +232,14 @@ class World {
   bool DoToHost(const Fault& fault, int index) {
     Host& host = *hosts_[index];
     SimAgent* const agent = host.live();
-    const bool hosts_it = settings_.hosted && index == 0;
+    const bool hosts_it = hosted() && index == 0;
     switch (fault.kind) {
       case FaultKind::kStart:
         return index < settings_.num_hosts && Start(index);
       case FaultKind::kKillAgent:
         if (agent == nullptr) return false;
         agent->Kill();
+        if (registered_) registered_->Kill(index);
         if (hosts_it) coordinator()->Kill();
         return true;
       case FaultKind::kStopAgent:
@@ -239,6 +264,7 @@ class World {
         }
         if (hosts_it && coordinator_alive()) coordinator()->Kill();
         host.host->PowerOff();
+        if (registered_) registered_->Kill(index);
         for (const auto& life : host.agents) life->Vanish();
         Later(fault, [&host] {
           if (--host.outages == 0) host.host->PowerOn();
@@ -296,44 +322,38 @@ class World {
     Host& host = *hosts_[index];
     SimAgent* const agent = host.live();
     if (agent == nullptr) return false;
-    SimCoordinator* const local =
-        settings_.hosted && index == 0 && coordinator_alive() ? coordinator() : nullptr;
+    SimCoordinator* const local = hosted() && index == 0 && coordinator_alive() ? coordinator() : nullptr;
     if (++stops_[agent] == 1) agent->Freeze();
     if (local != nullptr) local->Freeze();
-    Later(fault, [this, agent, local] {
+    if (registered_) registered_->Freeze(index);
+    Later(fault, [this, agent, local, index] {
+      if (registered_) registered_->Thaw(index);
       if (--stops_[agent] == 0) agent->Thaw();
       if (local != nullptr) local->Thaw();
     });
     return true;
   }
+  // The coordinator of a job without a register, if it runs on this host.
+  SimCoordinator* CoordinatorOn(const Host& host) {
+    return !registered_ && coordinator_alive() && &host == hosts_[coordinator_host()].get() ? coordinator()
+                                                                                            : nullptr;
+  }
   void Suspend(Host& host) {
-    host.host->Suspend();
-    if (SimAgent* const agent = host.live(); agent != nullptr && agent->warden().workers() != nullptr) {
-      agent->warden().workers()->Suspend();
-    }
-    if (coordinator_alive() && &host == hosts_[coordinator_host()].get()) coordinator()->Freeze();
+    host.Suspend();
+    if (SimCoordinator* const c = CoordinatorOn(host)) c->Freeze();
   }
   void Resume(Host& host) {
     if (!host.host->suspended()) return;
-    if (coordinator_alive() && &host == hosts_[coordinator_host()].get()) coordinator()->Thaw();
-    const auto writer = [&host] {
-      if (host.agents.empty()) return;
-      if (SimWorkers* const workers = host.agents.back()->warden().workers()) workers->Resume();
-    };
-    // Chooses at random whether the warden or the writer that the warden is about to kill runs first.
-    const bool writer_first = random_.Chance(0.5);
-    if (writer_first) writer();
-    host.host->Resume();
-    if (!writer_first) writer();
+    if (SimCoordinator* const c = CoordinatorOn(host)) c->Thaw();
+    host.Resume(/*writer_first=*/random_.Chance(0.5));
   }
 
   bool Disturb(const Fault& fault) {
     std::vector<HostId> ids;
     for (const auto& host : hosts_) ids.push_back(host->host->id());
     const std::vector<Disturbance> disturbances = DisturbancesOf(fault, ids);
-    for (const Disturbance& disturbance : disturbances) {
-      Later(fault, [this, id = network_.Disturb(disturbance)] { network_.Heal(id); });
-    }
+    for (const Disturbance& d : disturbances)
+      Later(fault, [this, id = network_.Disturb(d)] { network_.Heal(id); });
     return !disturbances.empty();
   }
 
@@ -349,14 +369,15 @@ class World {
       host->habits = {};
       if (SimAgent* const agent = host->live(); agent != nullptr && agent->frozen()) agent->Thaw();
     }
-    if (coordinator_alive()) coordinator()->ThawAll();
+    if (!registered_ && coordinator_alive()) coordinator()->ThawAll();
+    if (registered_) registered_->Calm();
     clock_.After(kSettle, [this] { StartAll(); });
   }
   // Starts an agent on each host whose agent has exited or was never started.
   void StartAll() {
     started_all_ = true;
-    if (coordinator_alive() && coordinator()->closed()) return;
-    if (!settings_.hosted && !coordinator_alive()) StartCoordinator();
+    if (registered_ ? registered_->closed() : coordinator_alive() && coordinator()->closed()) return;
+    if (!registered_ && !hosted() && !coordinator_alive()) StartCoordinator();
     for (int i = 0; i < settings_.num_hosts; ++i) {
       clock_.After(random_.Between(milliseconds(i > 0), milliseconds(i > 0 ? 500 : 0)), [this, i] {
         if (!coordinator_alive() || !coordinator()->closed()) Start(i);
@@ -369,6 +390,7 @@ class World {
 
   bool Over() const {
     if (!started_all_ || clock_.now() <= started_until_) return false;
+    if (registered_ && registered_->alive()) return false;
     return std::all_of(hosts_.begin(), hosts_.end(),
                        [](const auto& host) { return host->live() == nullptr; });
   }
@@ -379,6 +401,10 @@ class World {
     for (const auto& h : hosts_) {
       const std::optional<TimePoint> until =
           h->host->name() == host && h->live() != nullptr ? h->live()->job_over_until() : std::nullopt;
+      // A parked worker touches nothing, and does not keep a coordinator from handing over.
+      if (registered_ && h->host->name() == host &&
+          (h->live() == nullptr || h->live()->warden().unparked() == 0))
+        return;
       if (until && h->host->now() < *until) {
         Broken(absl::StrCat("the fence of ", host, " expired in the grace period after the end of the job"));
       }
@@ -391,6 +417,7 @@ class World {
   // Checks that no node has workers when a lease has passed since its last message, because the coordinator
   // may have evicted the node. After the end of the job, workers may run until their grace period is over.
   void CheckFences() {
+    if (registered_) return registered_->Check();
     if (!coordinator_alive()) return;
     for (const auto& host : hosts_) {
       for (const auto& agent : host->agents) {
@@ -410,10 +437,10 @@ class World {
   void CheckEnd() {
     if (!trace_.broken().empty()) return;
     for (const auto& host : hosts_) {
-      for (const auto& agent : host->agents) {
-        if (agent->warden().alive() > 0) Broken(absl::StrCat(agent->id(), " left workers behind"));
-      }
+      for (const auto& a : host->agents)
+        if (a->warden().alive() > 0) Broken(absl::StrCat(a->id(), " left workers behind"));
     }
+    if (registered_) return registered_->CheckEnd(disk_.NewestStep());
     if (!coordinator_alive()) return;
     if (coordinator()->machine() != nullptr && !coordinator()->closed()) {
       Broken("all agents have exited, but the job is not closed");
@@ -427,18 +454,9 @@ class World {
   SimResult Result() {
     result_.broken = trace_.broken();
     result_.trace_hash = trace_.hash();
-    result_.steps = job_.steps_done;
-    result_.survival = job_.survival;
-    result_.stops = job_.stops;
-    for (const SimDisk::Snapshot& snapshot : disk_.snapshots()) result_.snapshots += snapshot.whole;
-    result_.torn_snapshots = disk_.num_torn();
-    result_.taken_over = disk_.num_taken_over();
-    result_.fences = job_.fences_fallen;
-    result_.packets = network_.num_sent();
-    result_.packets_lost = network_.num_lost();
-    for (const auto& c : coordinators_) {
-      c->AddCounts(result_);
-    }
+    AddCounts(job_, network_, result_);
+    for (const auto& c : coordinators_) c->AddCounts(result_);
+    if (registered_) registered_->AddCounts(result_);
     return result_;
   }
 
@@ -458,9 +476,9 @@ class World {
   std::map<std::string, const SimAgent*> by_node_;
   std::set<const SimAgent*> joined_;
   std::map<SimAgent*, int> stops_;
+  std::optional<RegisteredWorld> registered_;                  // nullopt: the job has no register
   std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // one per start; only the last may be alive
-  int next_node_ = 0;
-  int disk_full_ = 0;
+  int next_node_ = 0, disk_full_ = 0;
   TimePoint trouble_until_ = SimClock::kStart - std::chrono::hours(1);
   bool started_all_ = false;
   TimePoint started_until_;

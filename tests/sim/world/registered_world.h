@@ -1,0 +1,67 @@
+// The part of a simulated world that a job with a register adds: the register, the processes that may lead, and their rules.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/world/host_state.h"
+#include "tests/sim/world/sim_register.h"
+#include "tests/sim/world/sim_registered_job.h"
+#include "tests/sim/world/takeover_rules.h"
+
+namespace ddprun::sim {
+
+class RegisteredWorld {
+ public:
+  using Hosts = std::vector<std::unique_ptr<HostState>>;
+
+  // The arguments must outlive this object.
+  //   asleep: whether the host does not run, or has run for too short a time to kill workers whose fence has expired.
+  RegisteredWorld(SimJob* job, const Hosts* hosts, std::function<bool(const SimHost&)> asleep);
+
+  // Starts a process on a host. It lives until SimRegisteredJob::Kill, also when its agent has ended.
+  SimRegisteredJob* Start(int host, std::function<bool(const NodeId&)> has_workers);
+  // Returns the process that leads, or else the last one that has led; null: none has, or it has ended.
+  SimRegisteredJob* leader();
+  // Returns the hosts of a fault, in which the number of hosts stands for that of leader().
+  std::vector<int> Resolve(const std::vector<int>& hosts);
+
+  // --- Faults
+
+  // All processes of the host are stopped, continue, or are killed.
+  void Freeze(int host);
+  void Thaw(int host);
+  void Kill(int host);
+  // Kills the process of leader(), with its agent. Returns false if there is none.
+  bool KillLeader();
+  // Applies a fault of the register. Returns what ends it, or null if `fault` is not one.
+  std::function<void()> Disturb(const Fault& fault);
+  void Calm();
+
+  void Check();
+  // Checks the end of the job when all agents have ended.
+  void CheckEnd(int64_t newest_step);
+  bool alive() const;  // whether a process lives
+  bool closed() const { return rules_.closed() || rules_.end().has_value(); }
+  void AddCounts(SimResult& result) const;
+  TakeoverRules& rules() { return rules_; }
+
+ private:
+  struct Process {
+    int host = 0;
+    std::unique_ptr<SimRegisteredJob> job;
+  };
+  TakeoverRules::Running Running() const;
+
+  SimJob* const job_;
+  const Hosts& hosts_;
+  const std::function<bool(const SimHost&)> asleep_;
+  SimRegister register_;
+  TakeoverRules rules_;
+  std::vector<Process> processes_;
+  size_t leader_ = 0;  // index of leader() + 1; 0: none has led
+};
+
+}  // namespace ddprun::sim
