@@ -50,7 +50,8 @@ void TakeoverRules::Wrote(const RegisterRecord& before, const RegisterRecord& no
   if (has_charter_) {
     if (charter->round < charter_.round) Broken("the round of the charter has decreased");
     if (charter->restarts < charter_.restarts) Broken("the restarts of the charter have decreased");
-    if (charter_.end && charter->end != charter_.end) Broken("a job that was over has another end");
+    if (charter_.end && (charter->end != charter_.end || charter->round != charter_.round))
+      Broken("a job that was over goes on, or has another end");
   }
   if (charter->end && !charter_.end && charter->end->outcome == Dismissal::kSucceeded) ++succeeded_;
   charter_ = *charter;
@@ -100,7 +101,6 @@ void TakeoverRules::Started(const std::string& id, const proto::Start& start) {
   if (!has_charter_ || !charter_.round || charter_.round->value() < round ||
       charter_.restarts < start.restart_count())
     Broken(absl::StrCat(id, " starts round ", round, ", which the register does not know"));
-  if (charter_.end) Broken(absl::StrCat(id, " starts round ", round, " of a job that is over"));
   if (start.restart_count() < restarts_) Broken("a count of restarts has decreased");
   restarts_ = start.restart_count();
   if (round_ && round < *round_) Broken(absl::StrCat("round ", round, " starts after round ", *round_));
