@@ -148,9 +148,10 @@ class World {
                         .new_node_id = [this, &host] { return NewNodeId(host); },
                         .new_port = [&host] { return host.next_port++; },
                         .ended =
-                            [hosts_it, registered, c = coordinator()](bool in_a_hurry) {
+                            [this, hosts_it, registered, c = coordinator()](bool in_a_hurry) {
                               if (hosts_it) c->Close(in_a_hurry);
                               if (registered != nullptr) registered->Close(in_a_hurry);
+                              if (registered != nullptr && in_a_hurry) trouble_until_ = clock_.now();
                             },
                         .nproc = 1 + index % 3,
                         .expected_hosts = std::move(expected)});
@@ -168,7 +169,6 @@ class World {
   void Do(Fault fault) {
     Say(absl::StrCat("* ", ToString(fault)));
     if (MaySilence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
-    bool fired = false;
     if (registered_) {
       const bool of_hosts = !fault.hosts.empty();
       fault.hosts = registered_->Resolve(fault.hosts);
@@ -177,7 +177,8 @@ class World {
       registered_->rules().DisturbedUntil(trouble_until_);
     }
     const std::function<void()> heal = registered_ ? registered_->Disturb(fault) : nullptr;
-    if (fired = heal != nullptr; fired) {
+    bool fired = heal != nullptr;
+    if (fired) {
       Later(fault, heal);
     } else if (fault.hosts.empty()) {
       fired = DoToAll(fault);
@@ -322,7 +323,7 @@ class World {
     Host& host = *hosts_[index];
     SimAgent* const agent = host.live();
     if (agent == nullptr) return false;
-    SimCoordinator* const local = hosted() && index == 0 && coordinator_alive() ? coordinator() : nullptr;
+    SimCoordinator* const local = hosted() ? CoordinatorOn(host) : nullptr;
     if (++stops_[agent] == 1) agent->Freeze();
     if (local != nullptr) local->Freeze();
     if (registered_) registered_->Freeze(index);
@@ -395,8 +396,7 @@ class World {
                        [](const auto& host) { return host->live() == nullptr; });
   }
 
-  // Checks that the fence did not expire without a fault or during the workers' grace period after the end of
-  // the job.
+  // Checks that the fence did not expire without a fault, nor in the workers' grace period after the job's end.
   void CheckFalseAlarm(const std::string& host) {
     for (const auto& h : hosts_) {
       const std::optional<TimePoint> until =
