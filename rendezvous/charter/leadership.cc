@@ -166,6 +166,8 @@ void LeadershipMachine::SawOwn(const Lead& lead) {
   // The next charter of this leader replaces it.
   read_ = false;
   seen_->charter.clear();
+  // The answer may have waited while this process was stopped. What follows from the charter is no longer this leader's to do.
+  if (lead.state == Lead::State::kLeads && now_ >= leads_until_) return;
   if (lead.charter > written_) {
     written_ = lead.charter;
     effects_.emplace_back(CharterWritten{written_});
