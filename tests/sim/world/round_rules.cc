@@ -177,6 +177,10 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     const bool gone = machine_->membership().Find(id) == nullptr && machine_->state() != State::kClosed;
     if (gone && !Has(dismissed, id)) lost_ = true;
   }
+  for (const RoundEffect& effect : effects) {
+    const auto* note = std::get_if<ddprun::Note>(&effect);
+    hands_over_ = hands_over_ || (note != nullptr && std::holds_alternative<note::HandingOver>(*note));
+  }
   if (state_ != State::kRunning) return;
   const bool over = machine_->state() == State::kDraining || machine_->round() != round_;
   if (!over) {
@@ -188,7 +192,8 @@ void RoundRules::CheckEnd(const RoundEvent& event, const RoundEffects& effects) 
     }
     return;
   }
-  if (failed_ || lost_ || close_requested_ || std::holds_alternative<WorkersFailed>(event)) return;
+  if (failed_ || lost_ || close_requested_ || hands_over_ || std::holds_alternative<WorkersFailed>(event))
+    return;
   ++interrupts_;
   if (notices_.round_has_notice()) {
     const auto* e = std::get_if<WorkersSucceeded>(&event);
@@ -313,7 +318,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       if (close_requested_ != e.reason) Broken("a job was ended without a request");
       break;
     case Dismissal::kMoved:
-      if (!facts_.registered) Broken("the coordinator moved, but its job has no register");
+      if (!facts_.registered || !hands_over_) Broken("the coordinator moved without a reason");
       break;
     case Dismissal::kRejected:
     case Dismissal::kPreempted:

@@ -36,7 +36,7 @@ struct NodeFacts {
 // - No round is sealed while workers of an earlier round run on any node, or when the coordinator's own agent
 //   is about to exit.
 // - No member has an expired lease. A node that is evicted because its lease expired has no workers.
-// - A round is interrupted only for a drain, or for newcomers if --scale-up permits. A round whose workers
+// - A round is interrupted only for a drain, for a hand-over of a job with a register, or for newcomers if --scale-up permits. A round whose workers
 //   report steps first waits for a snapshot, for at most the snapshot timeout. With --scale-up=immediate it
 //   does not wait before it is interrupted for newcomers.
 // - A node that is to be drained gets no further round and is dismissed as drained, unless it is lost or the
@@ -139,6 +139,7 @@ class RoundRules {
   std::set<NodeId> unleased_;       // nodes of the coordinator's own agent
   bool host_leaves_ = false;        // the coordinator's own agent, and with it the coordinator, exits soon
   std::optional<Dismissal> close_requested_;
+  bool hands_over_ = false;          // the coordinator moves to another process
   std::optional<int64_t> furthest_;  // the highest step that was reported
   bool further_ = false;             // furthest_ has increased since the last restart was charged
   int vain_ = 0;                     // consecutive restarts without progress
