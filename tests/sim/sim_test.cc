@@ -43,6 +43,8 @@ TEST(SimTest, NoneOfTwoThousandSeedsBreaksARule) {
   EXPECT_GT(sum.taken_over, 0) << what;
   EXPECT_GT(sum.succeeded, 1000) << what;
   EXPECT_GT(sum.packets_lost, 10000) << what;
+  EXPECT_GT(sum.takeovers, 500) << what;
+  EXPECT_GT(sum.hand_overs, 200) << what;
 }
 
 TEST(SimTest, RunsOfOneSeedHaveEqualTraces) {

@@ -36,9 +36,9 @@ struct NodeFacts {
 // - No round is sealed while workers of an earlier round run on any node, or when the coordinator's own agent
 //   is about to exit.
 // - No member has an expired lease. A node that is evicted because its lease expired has no workers.
-// - A round is interrupted only for a drain, for a hand-over of a job with a register, or for newcomers if --scale-up permits. A round whose workers
-//   report steps first waits for a snapshot, for at most the snapshot timeout. With --scale-up=immediate it
-//   does not wait before it is interrupted for newcomers.
+// - A round is interrupted only for a drain, for newcomers if --scale-up permits, or because the coordinator of a job with
+//   a register hands over. A round whose workers report steps first waits for a snapshot, for at most the snapshot
+//   timeout. With --scale-up=immediate it does not wait before it is interrupted for newcomers.
 // - A node that is to be drained gets no further round and is dismissed as drained, unless it is lost or the
 //   job ends.
 // - After a round that failed or lost a node, each of its remaining nodes gets the report before it gets a
