@@ -163,24 +163,18 @@ class Launcher {
                                   .log = &log_});
     if (!job.ok()) return End(EndReason::kRejected, std::string(job.status().message()));
     registered_ = *std::move(job);
-    registered_->Find(AtLeastATakeover(config_.rdzv.read_timeout), /*first=*/true,
-                      [this](SearchResult result) {
-                        if (ended_) return;
-                        if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
-                          return StartAgent(std::move(*link), address_);
-                        }
-                        if (const auto* over = std::get_if<Dismissed>(&result)) {
-                          return End(EndReasonOf(over->reason), over->message);
-                        }
-                        const absl::Status& why = std::get<absl::Status>(result);
-                        End(absl::IsUnavailable(why) ? EndReason::kJoinTimeout : EndReason::kRejected,
-                            std::string(why.message()));
-                      });
-  }
-
-  // A search that is shorter would give up before this process may lead the job itself.
-  Duration AtLeastATakeover(Duration limit) const {
-    return std::max(limit, 2 * config_.rdzv.lease + seconds(1));
+    registered_->Find(config_.rdzv.read_timeout, /*first=*/true, [this](SearchResult result) {
+      if (ended_) return;
+      if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
+        return StartAgent(std::move(*link), address_);
+      }
+      if (const auto* over = std::get_if<Dismissed>(&result)) {
+        return End(EndReasonOf(over->reason), over->message);
+      }
+      const absl::Status& why = std::get<absl::Status>(result);
+      End(absl::IsUnavailable(why) ? EndReason::kJoinTimeout : EndReason::kRejected,
+          std::string(why.message()));
+    });
   }
 
   // The coordinator of this process, which may not lead a job with a register; null: there is none.
@@ -323,8 +317,7 @@ class Launcher {
                      .leased = coordinator_ == nullptr,
                      .coordinator_port = registered_ != nullptr ? registered_->host().port() : 0,
                      .line_of_round = registered_ != nullptr,
-                     .seek_limit = registered_ != nullptr ? AtLeastATakeover(config_.rdzv.join_timeout)
-                                                          : Duration::zero(),
+                     .seek_limit = registered_ != nullptr ? config_.rdzv.join_timeout : Duration::zero(),
                      .counts_down = isatty(STDERR_FILENO) == 1},
         [this](int exit_code) { Finish(exit_code); });
     agent_->Start(TraceLink(std::move(link), log_));
@@ -437,9 +430,7 @@ class Launcher {
   void CloseCoordinator() {
     const std::string why =
         absl::StrCat("the agent on ", host_name_, ", which hosts the coordinator, has ended");
-    if (registered_ != nullptr) {
-      return registered_->Close(why, kFarewell, [this] { FlushRecording(); });
-    }
+    if (registered_ != nullptr) return registered_->Close(why, kFarewell, [this] { FlushRecording(); });
     coordinator_->Close(why, kFarewell, [this] { FlushRecording(); });
   }
 
@@ -449,8 +440,7 @@ class Launcher {
   }
 
   void CloseNow() {
-    if (coordinator()->num_open_jobs() > 0)
-      log_.Say("not waiting for the workers of other nodes to stop");
+    if (coordinator()->num_open_jobs() > 0) log_.Say("not waiting for the workers of other nodes to stop");
     registered_ != nullptr ? registered_->CloseNow() : coordinator()->CloseNow();
   }
 

@@ -99,19 +99,24 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
 void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchResult)> done) {
   const TimePoint end = std::chrono::steady_clock::now() + limit;
   ++attempts_;
-  search_ = Search{.end = end, .first = first, .done = std::move(done)};
-  search_timer_.expires_at(end);
-  search_timer_.async_wait(
-      [this, alive = std::weak_ptr<int>(alive_), end, limit](const boost::system::error_code& error) {
-        if (error || alive.expired() || !search_ || search_->end != end) return;
-        const std::string obstacle =
-            search_->obstacle.empty() ? absl::StrCat(parts_.service, " does not answer") : search_->obstacle;
-        EndSearch(absl::UnavailableError(absl::StrCat("found no coordinator of job ", parts_.run_id,
-                                                      " within ", InSeconds(limit), ": ", obstacle)));
-      });
+  search_ = Search{.limit = limit, .end = end, .first = first, .done = std::move(done)};
+  SetSearchTimer();
   // Later, because the leader may be known at once.
   asio::post(io_, [this, alive = std::weak_ptr<int>(alive_), attempt = attempts_] {
     if (!alive.expired() && Current(attempt)) lead_->Seek();
+  });
+}
+
+void RegisteredJob::SetSearchTimer() {
+  const TimePoint end = search_->end;
+  search_timer_.expires_at(end);
+  search_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_),
+                            end](const boost::system::error_code& error) {
+    if (error || alive.expired() || !search_ || search_->end != end) return;
+    const std::string obstacle =
+        search_->obstacle.empty() ? absl::StrCat(parts_.service, " does not answer") : search_->obstacle;
+    EndSearch(absl::UnavailableError(absl::StrCat("found no coordinator of job ", parts_.run_id, " within ",
+                                                  InSeconds(search_->limit), ": ", obstacle)));
   });
 }
 
@@ -135,6 +140,14 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   }
   parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));
   search_->obstacle = absl::StrCat("the coordinator at ", leader.address, " does not answer");
+  // If it is lost, this process may lead the job itself when it has counted a lease.
+  const Duration takeover = 2 * parts_.lease + seconds(1);
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (search_->end < now + takeover) {
+    search_->limit += now + takeover - search_->end;
+    search_->end = now + takeover;
+    SetSearchTimer();
+  }
   asio::co_spawn(io_, Connect(attempts_, leader.address, leader.epoch), Rethrow);
 }
 

@@ -42,8 +42,9 @@ class RegisteredJob {
   RegisteredJob(const RegisteredJob&) = delete;
   RegisteredJob& operator=(const RegisteredJob&) = delete;
 
-  // Finds the coordinator, within `limit`. Ends a previous search, whose `done` is not called. `done` is never called from within
-  // this call. Its link tells this object how the agent fares; it must not outlive this object.
+  // Finds the coordinator, within `limit`, or, once a leader is known, within the time that a takeover takes if that is longer.
+  // Ends a previous search, whose `done` is not called. `done` is never called from within this call. Its link tells this object
+  // how the agent fares; it must not outlive this object.
   //   first: the agent is new to the job. Then an error of the register that lasts, such as a wrong password, ends the search at
   //          once, and so does a job that has succeeded, with an error.
   void Find(Duration limit, bool first, std::function<void(SearchResult)> done);
@@ -62,6 +63,7 @@ class RegisteredJob {
  private:
   class Link;
   struct Search {
+    Duration limit{};
     TimePoint end;
     bool first = false;
     std::function<void(SearchResult)> done;
@@ -76,6 +78,7 @@ class RegisteredJob {
   // Connects to the leader at `address` until another one is found or the search ends.
   boost::asio::awaitable<void> Connect(int64_t attempt, std::string address, int64_t epoch);
   bool Current(int64_t attempt) const { return search_ && attempt == attempts_; }
+  void SetSearchTimer();
   void EndSearch(SearchResult result);
 
   boost::asio::io_context& io_;

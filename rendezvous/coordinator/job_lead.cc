@@ -15,7 +15,7 @@ namespace {
 absl::Status CheckCharter(const std::string& run_id, Duration lease, const std::string& encoded) {
   if (encoded.empty()) return absl::OkStatus();
   const absl::StatusOr<Charter> charter = DecodeCharter(run_id, encoded);
-  if (!charter.ok() || charter->rules.lease == lease) return charter.status();
+  if (!charter.ok() || charter->end || charter->rules.lease == lease) return charter.status();
   return absl::InvalidArgumentError(absl::StrCat(
       "job ", run_id, " has --rdzv-conf=lease_ms=", ToMillis(charter->rules.lease), ", and this node has ",
       ToMillis(lease), ": start all nodes with the same options, or give a new job another --rdzv-id"));
