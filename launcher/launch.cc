@@ -177,6 +177,11 @@ class Launcher {
     });
   }
 
+  std::vector<std::pair<std::string, std::string>> GoneNodes() const {
+    if (registered_ == nullptr) return {};
+    return registered_->host().coordinator().GoneNodes();
+  }
+
   // The coordinator of this process, which may not lead a job with a register; null: there is none.
   CoordinatorHost* coordinator() {
     return registered_ != nullptr ? &registered_->host() : coordinator_.get();
@@ -316,6 +321,7 @@ class Launcher {
                      .network = [this] { return Network(); },
                      .leased = coordinator_ == nullptr,
                      .coordinator_port = registered_ != nullptr ? registered_->host().port() : 0,
+                     .gone_nodes = [this] { return GoneNodes(); },
                      .line_of_round = registered_ != nullptr,
                      .seek_limit = registered_ != nullptr ? config_.rdzv.join_timeout : Duration::zero(),
                      .counts_down = isatty(STDERR_FILENO) == 1},

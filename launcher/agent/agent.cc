@@ -47,6 +47,7 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
       relink_(std::move(parts.relink)),
       open_line_(std::move(parts.open_line)),
       line_of_round_(parts.line_of_round),
+      gone_nodes_(std::move(parts.gone_nodes)),
       observers_(std::move(parts.observers)),
       network_(std::move(parts.network)),
       finished_(std::move(finished)),

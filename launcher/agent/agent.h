@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,6 +62,8 @@ class Agent final : private AgentWorld {
     // coordinator's process, because the agent and the coordinator fail together, unless the job has a register.
     bool leased = true;
     int coordinator_port = 0;  // as in JoiningNode
+    std::function<std::vector<std::pair<std::string, std::string>>()> gone_nodes =
+        {};  // see AgentWorld; empty: none
     // Whether open_line is called again with each round. The warden of a leader reports to one of the other nodes.
     bool line_of_round = false;
     // How long the agent looks for a coordinator when it has lost its own; zero: a little longer than the lease.
@@ -88,6 +91,9 @@ class Agent final : private AgentWorld {
   BootTime BootNow() const override { return BootClock::now(); }
   NodeIdentity NewIdentity() override;
   absl::StatusOr<int> OfferStore() override { return stores_.Offer(); }
+  std::vector<std::pair<std::string, std::string>> GoneNodes() const override {
+    return gone_nodes_ ? gone_nodes_() : std::vector<std::pair<std::string, std::string>>();
+  }
   void FindCoordinator(Duration limit, std::function<void(SearchResult)> done) override {
     relink_(limit, std::move(done));
   }
@@ -148,6 +154,7 @@ class Agent final : private AgentWorld {
   const Relink relink_;
   const ddprun::OpenLine open_line_;
   const bool line_of_round_;
+  const std::function<std::vector<std::pair<std::string, std::string>>()> gone_nodes_;
   const std::vector<AgentObserver*> observers_;
   const std::function<NodeNetwork()> network_;
   const std::function<void(int)> finished_;

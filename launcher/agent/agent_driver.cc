@@ -67,6 +67,7 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
   node_.previous_id = std::exchange(node_.id, std::move(self.id));
   node_.previous_token = std::exchange(node_.gone_token, std::move(self.gone_token));
   node_.store_port = *port;
+  node_.gone = world_.GoneNodes();
   if (last_) {
     JoiningNode::Last& last = node_.last.emplace();
     last.assignment = last_->assignment;

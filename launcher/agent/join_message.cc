@@ -24,6 +24,11 @@ proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& n
   join.set_gone_token(node.gone_token);
   join.set_previous_node_id(node.previous_id);
   join.set_previous_gone_token(node.previous_token);
+  for (const auto& [id, token] : node.gone) {
+    proto::GoneNode& gone = *join.add_gone();
+    gone.set_node_id(id);
+    gone.set_gone_token(token);
+  }
   join.set_coordinator_port(node.coordinator_port);
   if (node.last) {
     proto::LastPlace& last = *join.mutable_last();

@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/assignment.h"
 #include "base/time.h"
@@ -26,6 +28,8 @@ struct JoiningNode {
   // first join.
   std::string previous_id = {};
   std::string previous_token = {};
+  std::vector<std::pair<std::string, std::string>> gone =
+      {};  // ids and tokens of nodes; see AgentWorld::GoneNodes
   int coordinator_port =
       0;  // of the coordinator in this process, which may be the next one to lead; 0: there is none
   // The last round in which this node took part, with its place there.

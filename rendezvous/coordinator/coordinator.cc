@@ -117,6 +117,12 @@ std::optional<std::pair<std::string, int>> Coordinator::Standby() const {
   return std::nullopt;
 }
 
+std::vector<std::pair<std::string, std::string>> Coordinator::GoneNodes() const {
+  std::vector<std::pair<std::string, std::string>> nodes;
+  for (const GoneReported& gone : machine_.early_gone()) nodes.emplace_back(gone.node.value(), gone.token);
+  return nodes;
+}
+
 bool Coordinator::hands_over() const {
   if (keeper_ == nullptr) return false;
   const auto job = machine_.jobs().find(led_);

@@ -101,6 +101,8 @@ class Coordinator {
   void CloseAll(const std::string& reason, bool at_once = false);
   // Returns the address and the port of a coordinator that may lead the job of this process next; nullopt if there is none.
   std::optional<std::pair<std::string, int>> Standby() const;
+  // Returns the nodes, with their tokens, that have reported here that they are gone although this process does not lead.
+  std::vector<std::pair<std::string, std::string>> GoneNodes() const;
   // Returns whether the job that this process leads is handed over, now or when its charter is written.
   bool hands_over() const;
   // Returns the number of jobs that are not closed.

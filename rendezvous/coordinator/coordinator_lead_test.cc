@@ -237,6 +237,28 @@ TEST_F(CoordinatorLeadTest, AReportOfTheLastCoordinatorsWardenMayComeBeforeTheLe
   }
 }
 
+TEST_F(CoordinatorLeadTest, AnAgentPassesReportsOnToTheNextLeader) {
+  EXPECT_THAT(coordinator_->GoneNodes(), IsEmpty());
+  EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("a1"), "secret").ok());
+  EXPECT_THAT(coordinator_->GoneNodes(), ElementsAre(std::pair<std::string, std::string>("a1", "secret")));
+  proto::AgentMessage join = Joining("b", "j", 1, 2);
+  join.mutable_join()->mutable_last()->set_round(6);
+  join.mutable_join()->mutable_last()->set_ran_ms(3'600'000);
+  const Charter charter{.rules = *DecodeRules(join.join().rules()),
+                        .round = Round(6),
+                        .electorate = {"host-a", "host-b"},
+                        .coordinator_host = "host-a",
+                        .coordinator_node = NodeId("a2"),
+                        .coordinator_token = "other"};
+  Lead(charter, Takeover::kUnfenced);
+  EXPECT_THAT(coordinator_->GoneNodes(), IsEmpty());
+  proto::GoneNode& gone = *join.mutable_join()->add_gone();
+  gone.set_node_id("a2");
+  gone.set_gone_token("other");
+  SendFrom(b_, join);
+  EXPECT_THAT(keeper_.writes, SizeIs(1));
+}
+
 TEST_F(CoordinatorLeadTest, TheWardenOfTheLeaderFindsAStandby) {
   EXPECT_EQ(coordinator_->Standby(), std::nullopt);
   RunRound();

@@ -23,6 +23,7 @@ constexpr size_t kMaxTokenBytes = 64;
 constexpr size_t kMaxLineBytes = 1024;
 constexpr size_t kMaxTextBytes = 4096;
 constexpr int kMaxExpectedHosts = 1024;
+constexpr int kMaxGone = 16;
 
 absl::Status InRange(absl::string_view field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -116,13 +117,21 @@ namespace {
 absl::StatusOr<CoordinatorEvent> DecodeJoin(PeerId peer, const proto::Join& join) {
   ASSIGN_OR_RETURN(JobRules rules, DecodeRules(join.rules()), "rules of the job");
   ASSIGN_OR_RETURN(NodeInfo info, DecodeNodeInfo(join), "join");
+  RETURN_IF_ERROR(InRange("number of gone nodes", join.gone_size(), 0, kMaxGone));
+  std::vector<std::pair<NodeId, std::string>> gone;
+  for (const proto::GoneNode& node : join.gone()) {
+    RETURN_IF_ERROR(CheckName("node_id of a gone node", node.node_id()));
+    RETURN_IF_ERROR(InRange("gone_token of a gone node", node.gone_token(), kMaxTokenBytes));
+    gone.emplace_back(NodeId(node.node_id()), node.gone_token());
+  }
   return PeerJoined{.peer = peer,
                     .run_id = join.run_id(),
                     .rules = rules,
                     .info = std::move(info),
                     .expected_hosts = DecodeExpectedHosts(join),
                     .previous_node = NodeId(join.previous_node_id()),
-                    .previous_token = join.previous_gone_token()};
+                    .previous_token = join.previous_gone_token(),
+                    .gone = std::move(gone)};
 }
 
 absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message, TimePoint now) {

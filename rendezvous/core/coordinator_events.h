@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct PeerJoined {
   // empty if there was none.
   NodeId previous_node = {};
   std::string previous_token = {};
+  // Nodes that are gone, with their tokens, as their wardens have reported to the agent's own coordinator.
+  std::vector<std::pair<NodeId, std::string>> gone = {};
 };
 // Messages from an agent that has joined. The machine fills in `node`.
 using NodeMessage = std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,

@@ -142,6 +142,7 @@ absl::Status CoordinatorMachine::Join(Peer& peer, const PeerJoined& e) {
   // report seals the next round, which then includes the new node. The error is ignored, because it normally
   // means that the previous node was removed when its lease expired.
   if (!e.previous_node.empty()) (void)ReportGone(e.run_id, e.previous_node, e.previous_token);
+  for (const auto& [node, token] : e.gone) (void)ReportGone(e.run_id, node, token);
   return absl::OkStatus();
 }
 

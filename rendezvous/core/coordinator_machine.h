@@ -64,6 +64,8 @@ class CoordinatorMachine {
   //   Errors: kNotFound: no such job; kInvalidArgument: `run_id` is empty and ambiguous.
   //           Each error lists the known jobs.
   absl::StatusOr<std::string> FindJob(const std::string& run_id) const;
+  // Reports for jobs that this process does not lead.
+  const std::deque<GoneReported>& early_gone() const { return early_gone_; }
   // Number of open connections.
   int num_peers() const { return static_cast<int>(peers_.size()); }
   void ObserveForTest(StepObserver observer) { observer_ = std::move(observer); }
