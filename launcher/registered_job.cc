@@ -1,7 +1,5 @@
 #include "launcher/registered_job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -15,6 +13,7 @@
 #include "base/wake_timer.h"
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/post.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "launcher/coordinator_log.h"
 #include "net/endpoint.h"
 #include "rendezvous/client/grpc_link.h"
@@ -41,7 +40,7 @@ bool Lasts(const absl::Status& why) {
 
 }  // namespace
 
-// The link of the agent. It tells JobLead whether the agent is a node of the job, and whether it is a standby.
+// The link of the agent. Notifies JobLead when the agent becomes a node of the job, and whether it is a standby.
 class RegisteredJob::Link final : public CoordinatorLink {
  public:
   // Sets `attended` to `epoch` when the coordinator has accepted the node.

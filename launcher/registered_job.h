@@ -43,15 +43,15 @@ class RegisteredJob {
   RegisteredJob& operator=(const RegisteredJob&) = delete;
 
   // Finds the coordinator, within `limit`, or, once a leader is known, within the time that a takeover takes if that is longer.
-  // Ends a previous search, whose `done` is not called. `done` is never called from within this call. Its link tells this object
-  // how the agent fares; it must not outlive this object.
+  // Ends a previous search, whose `done` is not called. `done` is never called from within this call. Its link
+  // observes the agent's membership for this object, and must not outlive it.
   //   first: the agent is new to the job. Then an error of the register that lasts, such as a wrong password, ends the search at
   //          once, and so does a job that has succeeded, with an error.
   void Find(Duration limit, bool first, std::function<void(SearchResult)> done);
   // The coordinator in another process that Find has found last; nullopt if this process leads.
   const std::optional<FoundCoordinator>& found() const { return found_; }
-  // Where this node's warden reports that the node is gone: to the coordinator, or, if this process leads, to one that may be
-  // the next one. nullopt: there is none.
+  // Where this node's warden reports that all processes of the node have exited: the coordinator, or, if this process leads, a
+  // standby. nullopt: there is none.
   std::optional<std::pair<std::string, int>> ListenerForWarden() const;
   CoordinatorHost& host() { return *host_; }
 

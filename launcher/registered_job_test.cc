@@ -206,7 +206,7 @@ TEST_F(RegisteredJobTest, ASearchHasALimitAndSaysWhatItWaitsFor) {
                                                      HasSubstr("etcd at e1:2379 is away")));
 }
 
-// Nobody serves at the leader's address, but this node was never a node of its job, so it counts a lease.
+// The leader's address refuses connections, but this node was never a node of its job, so it counts a lease.
 TEST_F(RegisteredJobTest, ASearchLastsUntilThisProcessMayLead) {
   record_.record = {.version = 9, .exists = true};
   record_.record.lead = EncodeLead(

@@ -112,7 +112,7 @@ class Agent final : private AgentWorld {
   bool SayFinished(Round round) const override { return workers_.SayFinished(round); }
   Failure FailureOf(LocalRank local_rank) const override { return workers_.failures().Of(local_rank); }
   std::vector<Failure> Failures() const override { return workers_.failures().All(); }
-  // Opens the connection on which the warden reports that the node is gone.
+  // Opens the connection on which the warden reports that all processes of the node have exited.
   void OpenLine();
   // Sets the warden's last words (see warden_protocol.h): if this agent dies, the warden kills the workers,
   // then notifies the coordinator.

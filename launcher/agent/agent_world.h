@@ -50,7 +50,7 @@ class AgentWorld {
   virtual NodeIdentity NewIdentity() = 0;
   // Opens an empty worker store for the next round and returns its port.
   virtual absl::StatusOr<int> OfferStore() = 0;
-  // The ids and tokens of nodes whose wardens have reported here that they are gone.
+  // The ids and tokens of nodes whose wardens have reported to the coordinator of this process that all processes have exited.
   virtual std::vector<std::pair<std::string, std::string>> GoneNodes() const { return {}; }
   // Searches for the coordinator for at most `limit`, then calls `done` once. Does not call `done` after OnFinish. Called only
   // to rejoin: the first link is an argument of AgentDriver::Join.

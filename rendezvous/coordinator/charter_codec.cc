@@ -84,7 +84,7 @@ std::string EncodeCharter(absl::string_view run_id, const Charter& charter) {
 absl::StatusOr<Charter> DecodeCharter(absl::string_view run_id, absl::string_view encoded) {
   proto::JobCharter in;
   google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;  // the format tells
+  options.ignore_unknown_fields = true;  // an incompatible charter has another format
   const auto parsed = google::protobuf::util::JsonStringToMessage(std::string(encoded), &in, options);
   if (!parsed.ok()) return NotACharter(encoded, std::string(parsed.message()));
   if (in.format() == 0) return NotACharter(encoded, "no format");

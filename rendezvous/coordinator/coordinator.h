@@ -101,7 +101,7 @@ class Coordinator {
   void CloseAll(const std::string& reason, bool at_once = false);
   // Returns the address and the port of a coordinator that may lead the job of this process next; nullopt if there is none.
   std::optional<std::pair<std::string, int>> Standby() const;
-  // Returns the nodes, with their tokens, that have reported here that they are gone although this process does not lead.
+  // Returns the nodes, with their tokens, of the reports by ReportGone that this process has received without leading the job.
   std::vector<std::pair<std::string, std::string>> GoneNodes() const;
   // Returns whether the job that this process leads is handed over, now or when its charter is written.
   bool hands_over() const;

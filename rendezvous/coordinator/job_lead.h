@@ -44,11 +44,11 @@ class JobLead final : private CharterKeeper {
     //
     // There is a leader. Called again when another process leads; not while the agent is connected, unless this process leads.
     std::function<void(const Leader& leader)> on_leader;
-    // The job is over. Nobody will lead it again.
+    // The job is over, and has no further leader.
     std::function<void(const Charter::End& end)> on_over;
     // The register cannot be used at present, or only with other options. Called for each attempt that fails.
     std::function<void(const absl::Status& why)> on_trouble;
-    Coordinator::Log log;  // "lead_begun" and the like; see docs/reference.md
+    Coordinator::Log log;  // "leader_found", "lead_begun", "lead_lost", "lead_ended"
   };
 
   explicit JobLead(Parts parts);
@@ -103,7 +103,7 @@ class JobLead final : private CharterKeeper {
   int64_t written_ = 0;                // number of those in the register
   std::optional<Dismissal> outcome_;   // of the newest charter
   std::optional<Lead::State> ending_;  // the lead is to end with this state
-  std::optional<Charter::End> over_;   // set: the job is over, and nobody leads it again
+  std::optional<Charter::End> over_;   // set: the job is over, and has no further leader
   bool withdrawn_ = false;
   bool abandoned_ = false;
   bool ends_soon_ = false;       // nothing is to be written before ended_

@@ -40,7 +40,8 @@ struct PeerJoined {
   // empty if there was none.
   NodeId previous_node = {};
   std::string previous_token = {};
-  // Nodes that are gone, with their tokens, as their wardens have reported to the agent's own coordinator.
+  // Nodes all of whose processes have exited, with their tokens; reported by their wardens to the coordinator in the agent's
+  // process.
   std::vector<std::pair<NodeId, std::string>> gone = {};
 };
 // Messages from an agent that has joined. The machine fills in `node`.

@@ -197,7 +197,7 @@ struct Refuse {
 // No node has workers, and this machine begins no further round. Later effects must not be visible before others can lead
 // the job.
 struct HandOver {
-  bool forget = false;  // all nodes have left, so the job begins anew if it is started again
+  bool forget = false;  // all nodes have left: another start of the job begins at round 0
 };
 using RoundEffect =
     std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, HandOver, Note>;

@@ -24,7 +24,7 @@ struct EtcdOptions {
   std::string user = {};                      // of etcd's authentication; empty: none
   std::string password = {};
   std::optional<EtcdTls> tls = std::nullopt;  // none: without encryption
-  // Keys of a job are removed when nobody has written them for this time. It only removes garbage. At least 10 s; rounded to
+  // Keys of a job are removed when no process has written them for this time. It only removes garbage. At least 10 s; rounded to
   // seconds.
   Duration garbage_ttl = std::chrono::hours(24);
 };

@@ -38,7 +38,7 @@ class EtcdRegister final : public CharterRegister {
   void SendWrite(const std::shared_ptr<Write>& write);
   void Written(const std::shared_ptr<Write>& write);
   void GrantLease(const std::shared_ptr<Write>& write);
-  // Extends the lease, if that is due. Errors are ignored: a write notices when the lease is gone.
+  // Extends the lease, if that is due. Errors are ignored: a write fails if the lease does not exist, and then grants it.
   void KeepLease();
 
   const std::string lead_key_;

@@ -16,7 +16,7 @@ namespace ddprun::sim {
 // Requests do not use SimNetwork: a host may be cut off from the register, from the other hosts, or from both.
 //
 // Each request and each answer has a delay of its own. While the service is down, and for a host that is cut off, a request is
-// refused, is lost, or waits and is carried out later, when nobody waits for its answer any more; an answer is lost.
+// refused, is lost, or waits and is carried out later, after its sender has timed out; an answer is lost.
 class SimRegister {
  public:
   using Observer = std::function<void(const RegisterRecord& before, const RegisterRecord& now)>;

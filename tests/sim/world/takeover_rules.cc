@@ -117,7 +117,7 @@ void TakeoverRules::Check(bool needs_leader, bool leads) {
   }
   if (leads || !std::exchange(needs_leader_, needs_leader) || closed()) led_at_ = now();
   if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease()) return;
-  Broken(absl::StrCat("nobody has led the job for ", kNoLeader, " leases"));
+  Broken(absl::StrCat("no process has led the job for ", kNoLeader, " leases"));
 }
 
 }  // namespace ddprun::sim

@@ -51,7 +51,7 @@ class TakeoverRules {
   //   needs_leader: an agent runs; leads: a process leads.
   void Check(bool needs_leader, bool leads);
 
-  // Whether the register says that the job is over, and nobody will lead it again.
+  // Whether the register says that the job is over, so that it has no further leader.
   bool closed() const { return lead_ && lead_->state == Lead::State::kClosed; }
   // How the newest charter says that the job has ended.
   const std::optional<Charter::End>& end() const { return charter_.end; }
