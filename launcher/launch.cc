@@ -213,7 +213,7 @@ class Launcher {
       auto host = CoordinatorHost::Open(io_, ListenAddress(endpoint.host), port, CoordinatorLog(log_));
       opened = host.status();
       if (host.ok()) coordinator_ = *std::move(host);
-      if (host.ok() || !absl::IsAlreadyExists(opened)) break;
+      if (!absl::IsAlreadyExists(opened)) break;
       log_.Detail(opened.message());
     }
     RETURN_IF_ERROR(opened, "cannot host the coordinator");

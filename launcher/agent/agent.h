@@ -62,8 +62,8 @@ class Agent final : private AgentWorld {
     // coordinator's process, because the agent and the coordinator fail together, unless the job has a register.
     bool leased = true;
     int coordinator_port = 0;  // as in JoiningNode
-    std::function<std::vector<std::pair<std::string, std::string>>()> gone_nodes =
-        {};  // see AgentWorld; empty: none
+    // See AgentWorld::GoneNodes; empty: there are none.
+    std::function<std::vector<std::pair<std::string, std::string>>()> gone_nodes = {};
     // Whether open_line is called again with each round. The warden of a leader reports to one of the other nodes.
     bool line_of_round = false;
     // How long the agent looks for a coordinator when it has lost its own; zero: a little longer than the lease.

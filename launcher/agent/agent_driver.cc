@@ -69,7 +69,7 @@ void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
   node_.store_port = *port;
   node_.gone = world_.GoneNodes();
   if (last_) {
-    JoiningNode::Last& last = node_.last.emplace();
+    LastRound& last = node_.last.emplace();
     last.assignment = last_->assignment;
     if (const int64_t step = world_.FurthestStep(last_->assignment.round); step > 0) last.step = step;
     last.ran = last_->gone_at.value_or(timer_->Now()) - last_->started_at;

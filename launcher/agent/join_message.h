@@ -13,6 +13,13 @@
 
 namespace ddprun {
 
+// The last round in which a node took part, with its place there.
+struct LastRound {
+  Assignment assignment = {};
+  std::optional<int64_t> step = {};  // the furthest step that a worker reported
+  Duration ran = {};                 // how long the workers ran
+};
+
 struct JoiningNode {
   std::string id = {};  // unique for each join
   std::string host;     // short name, shown to users
@@ -28,17 +35,10 @@ struct JoiningNode {
   // first join.
   std::string previous_id = {};
   std::string previous_token = {};
-  std::vector<std::pair<std::string, std::string>> gone =
-      {};  // ids and tokens of nodes; see AgentWorld::GoneNodes
-  int coordinator_port =
-      0;  // of the coordinator in this process, which may be the next one to lead; 0: there is none
-  // The last round in which this node took part, with its place there.
-  struct Last {
-    Assignment assignment = {};
-    std::optional<int64_t> step = {};  // the furthest step that a worker reported
-    Duration ran = {};                 // how long the workers ran
-  };
-  std::optional<Last> last = {};
+  // Ids and tokens of nodes; see AgentWorld::GoneNodes.
+  std::vector<std::pair<std::string, std::string>> gone = {};
+  int coordinator_port = 0;            // of the coordinator in this process; 0: there is none
+  std::optional<LastRound> last = {};  // nullopt: the node has been in no round
 };
 
 proto::AgentMessage JoinMessage(const LaunchConfig& config, const JoiningNode& node);

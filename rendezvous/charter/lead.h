@@ -22,8 +22,8 @@ struct Lead {
   State state = State::kLeads;
   Duration lease{};  // of the leader: how long candidates count at least
   int64_t swap = 0;  // number of this swap among those of the leader, from 1
-  int64_t charter =
-      0;  // number of the leader's newest charter in the record; 0: it is an earlier leader's, or there is none
+  // Number of the leader's newest charter in the record; 0: it is an earlier leader's, or there is none.
+  int64_t charter = 0;
 
   bool operator==(const Lead&) const = default;
 };

@@ -30,8 +30,8 @@ struct Charter {
   LossStreak losses = {};
   // The hosts of the nodes of the last round, except those that left or were taken out; a host has an entry for each node.
   std::multiset<std::string> electorate = {};
-  std::string coordinator_host =
-      {};  // of the node in the coordinator's process; empty: there was none at the last seal
+  // The host of the node in the coordinator's process; empty: there was none at the last seal.
+  std::string coordinator_host = {};
   // That node. The holder of the token may report that its agent and its workers have exited.
   NodeId coordinator_node = {};
   std::string coordinator_token = {};
@@ -40,7 +40,8 @@ struct Charter {
   // How the job ended; nullopt while it goes on.
   struct End {
     Dismissal outcome = {};
-    std::string why = {};  // for people
+    std::string why = {};  // for people; empty if the job has succeeded
+    std::string text() const { return why.empty() ? "it has succeeded" : why; }
     bool operator==(const End&) const = default;
   };
   std::optional<End> end = {};

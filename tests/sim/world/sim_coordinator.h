@@ -48,8 +48,8 @@ class SimCoordinator {
   static constexpr int kGonePort = 29501;
   // Ports relative to that of a coordinator with a register.
   static constexpr int kGonePortOffset = 1;
-  static constexpr int kJobPortOffset =
-      2;  // sends "yes" to a process that asks whether it has the job, or "no"
+  // Sends "yes" to a process that asks whether it has the job, or "no".
+  static constexpr int kJobPortOffset = 2;
 
   void Listen();
   // `end`: called when the coordinator ends the connection; only with a register.
