@@ -56,9 +56,8 @@ absl::StatusOr<Endpoint> FindLeaderOnEtcd(const RegisterQuery& query) {
       return absl::UnavailableError(absl::StrCat("job ", query.job, " has no coordinator at present"));
     case Lead::State::kClosed: {
       ASSIGN_OR_RETURN(const Charter charter, DecodeCharter(query.job, record.charter));
-      const std::string why =
-          charter.end && !charter.end->why.empty() ? charter.end->why : "it has succeeded";
-      return absl::FailedPreconditionError(absl::StrCat("job ", query.job, " is over: ", why));
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", query.job, " is over: ", charter.end.value_or(Charter::End()).text()));
     }
   }
   return ParseEndpoint(lead.address, -1);

@@ -200,8 +200,7 @@ void RegisteredJob::OnOver(const Charter::End& end) {
   // As RoundMachine says to a node that joins too late.
   const bool succeeded = end.outcome == Dismissal::kSucceeded;
   const Dismissal outcome = succeeded && search_->first ? Dismissal::kRejected : end.outcome;
-  const std::string how = succeeded ? "it has succeeded" : end.why;
-  EndSearch(Dismissed{outcome, absl::StrCat("job ", parts_.run_id, " is over: ", how,
+  EndSearch(Dismissed{outcome, absl::StrCat("job ", parts_.run_id, " is over: ", end.text(),
                                             ". A new job needs another --rdzv-id")});
 }
 

@@ -183,7 +183,7 @@ TEST_F(RegisteredJobTest, AJobThatIsOverIsReportedWithItsEnd) {
 }
 
 TEST_F(RegisteredJobTest, AJobThatHasSucceededIsNotRunAgain) {
-  const Charter charter{.end = Charter::End{Dismissal::kSucceeded, "all workers succeeded"}};
+  const Charter charter{.end = Charter::End{Dismissal::kSucceeded}};
   record_.record = {.version = 9, .exists = true, .charter = EncodeCharter("j", charter)};
   record_.record.lead = EncodeLead({.epoch = 4, .leader = "x", .state = Lead::State::kClosed, .swap = 1});
   Node a(io_, &record_, "a"), b(io_, &record_, "b");

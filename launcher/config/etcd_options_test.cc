@@ -98,14 +98,7 @@ TEST(EtcdOptionsTest, UsageErrors) {
 }
 
 TEST(EtcdOptionsTest, ASchedulerSaysTheRest) {
-  Machine machine;
-  machine.env = {{"SLURM_JOB_ID", "12"},
-                 {"SLURM_STEP_ID", "0"},
-                 {"SLURM_STEP_NUM_NODES", "2"},
-                 {"SLURM_STEP_NODELIST", "node[1-2]"},
-                 {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
-                 {"SLURM_NODEID", "1"},
-                 {"SLURMD_NODENAME", "node2"}};
+  const Machine machine = InSlurm();
   const LaunchConfig config = machine.Launch({"--rdzv-backend=etcd", "--rdzv-endpoint=e1"});
   EXPECT_EQ(config.backend, Backend::kEtcd);
   EXPECT_EQ(config.run_id, "12.0");

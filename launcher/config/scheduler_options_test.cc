@@ -15,19 +15,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A task on the second of two nodes.
-Machine InSlurm() {
-  Machine machine;
-  machine.env = {{"SLURM_JOB_ID", "12"},
-                 {"SLURM_STEP_ID", "0"},
-                 {"SLURM_STEP_NUM_NODES", "2"},
-                 {"SLURM_STEP_NODELIST", "node[1-2]"},
-                 {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
-                 {"SLURM_NODEID", "1"},
-                 {"SLURMD_NODENAME", "node2"}};
-  return machine;
-}
-
 TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
   Machine machine = InSlurm();
   LaunchConfig config = machine.Launch({});

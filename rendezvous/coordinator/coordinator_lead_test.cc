@@ -210,24 +210,33 @@ TEST_F(CoordinatorLeadTest, ANewCoordinatorGoesOnWithTheCharter) {
   EXPECT_EQ(machine.state(), RoundMachine::State::kGathering);
 }
 
-TEST_F(CoordinatorLeadTest, AReportOfTheLastCoordinatorsWardenMayComeBeforeTheLead) {
+// The node b joins again after round 6.
+proto::AgentMessage Rejoining() {
   proto::AgentMessage join = Joining("b", "j", 1, 2);
   join.mutable_join()->mutable_last()->set_round(6);
   join.mutable_join()->mutable_last()->set_ran_ms(3'600'000);
-  const Charter charter{.rules = *DecodeRules(join.join().rules()),
-                        .round = Round(6),
-                        .electorate = {"host-a", "host-b"},
-                        .coordinator_host = "host-a",
-                        .coordinator_node = NodeId("a1"),
-                        .coordinator_token = "secret"};
+  return join;
+}
+
+// After round 6 of the nodes a and b. The node `a1` of host-a was that of the coordinator.
+Charter AfterRound6() {
+  return {.rules = *DecodeRules(Rejoining().join().rules()),
+          .round = Round(6),
+          .electorate = {"host-a", "host-b"},
+          .coordinator_host = "host-a",
+          .coordinator_node = NodeId("a1"),
+          .coordinator_token = "secret"};
+}
+
+TEST_F(CoordinatorLeadTest, AReportOfTheLastCoordinatorsWardenMayComeBeforeTheLead) {
   for (const bool before : {true, false}) {
     keeper_.writes.clear();
     const auto report = [this] { EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("a1"), "secret").ok()); };
     if (before) report();
-    Lead(charter, Takeover::kUnfenced);
+    Lead(AfterRound6(), Takeover::kUnfenced);
     EXPECT_TRUE(absl::IsNotFound(coordinator_->ReportGone("j", NodeId("a1"), "wrong")));
     FakePeer b;
-    EXPECT_THAT(SendFrom(b, join), ElementsAre("welcome 15000"));
+    EXPECT_THAT(SendFrom(b, Rejoining()), ElementsAre("welcome 15000"));
     EXPECT_THAT(keeper_.writes, SizeIs(before ? 1 : 0));
     if (!before) report();
     ASSERT_THAT(keeper_.writes, SizeIs(1));
@@ -239,22 +248,15 @@ TEST_F(CoordinatorLeadTest, AReportOfTheLastCoordinatorsWardenMayComeBeforeTheLe
 
 TEST_F(CoordinatorLeadTest, AnAgentPassesReportsOnToTheNextLeader) {
   EXPECT_THAT(coordinator_->GoneNodes(), IsEmpty());
-  EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("a1"), "secret").ok());
-  EXPECT_THAT(coordinator_->GoneNodes(), ElementsAre(std::pair<std::string, std::string>("a1", "secret")));
-  proto::AgentMessage join = Joining("b", "j", 1, 2);
-  join.mutable_join()->mutable_last()->set_round(6);
-  join.mutable_join()->mutable_last()->set_ran_ms(3'600'000);
-  const Charter charter{.rules = *DecodeRules(join.join().rules()),
-                        .round = Round(6),
-                        .electorate = {"host-a", "host-b"},
-                        .coordinator_host = "host-a",
-                        .coordinator_node = NodeId("a2"),
-                        .coordinator_token = "other"};
-  Lead(charter, Takeover::kUnfenced);
+  EXPECT_TRUE(coordinator_->ReportGone("j", NodeId("a0"), "of another round").ok());
+  EXPECT_THAT(coordinator_->GoneNodes(),
+              ElementsAre(std::pair<std::string, std::string>("a0", "of another round")));
+  Lead(AfterRound6(), Takeover::kUnfenced);
   EXPECT_THAT(coordinator_->GoneNodes(), IsEmpty());
+  proto::AgentMessage join = Rejoining();
   proto::GoneNode& gone = *join.mutable_join()->add_gone();
-  gone.set_node_id("a2");
-  gone.set_gone_token("other");
+  gone.set_node_id("a1");
+  gone.set_gone_token("secret");
   SendFrom(b_, join);
   EXPECT_THAT(keeper_.writes, SizeIs(1));
 }

@@ -49,7 +49,8 @@ class LocalPeer : public AgentPeer, public std::enable_shared_from_this<LocalPee
         interval_ = milliseconds(message->welcome().heartbeat_ms());
         BeatLater();
       }
-      if (answer && handlers_.on_answered) handlers_.on_answered(answer->sent, answer->lead_left);
+      if (answer && interval_ && handlers_.on_answered)
+        handlers_.on_answered(answer->sent, answer->lead_left);
       if (handlers_.on_message) handlers_.on_message(*message);
     });
   }
