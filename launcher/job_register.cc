@@ -44,10 +44,8 @@ absl::StatusOr<std::string> Content(const std::string& path, absl::string_view k
 absl::StatusOr<std::unique_ptr<CharterRegister>> OpenJobRegister(boost::asio::io_context& io,
                                                                  const LaunchConfig& config) {
   const EtcdConf& conf = config.rdzv.etcd;
-  EtcdOptions options{.endpoints = EndpointsOf(config),
-                      .run_id = config.run_id,
-                      .prefix = conf.prefix.empty() ? "/ddprun" : conf.prefix,
-                      .user = conf.user};
+  EtcdOptions options{.endpoints = EndpointsOf(config), .run_id = config.run_id, .user = conf.user};
+  if (!conf.prefix.empty()) options.prefix = conf.prefix;
   if (conf.tls) {
     EtcdTls& tls = options.tls.emplace();
     ASSIGN_OR_RETURN(tls.ca, Content(conf.ca_cert, "ca_cert"));

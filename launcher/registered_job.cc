@@ -23,9 +23,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// The nodes with these ranks, and those without a rank, observe the register while they are connected, so that one of them
-// takes over without a delay. More of them would only add load to the register's service.
-constexpr int kStandbys = 5;
 // An error of the register is logged again after this time.
 constexpr Duration kSilence = seconds(60);
 
@@ -54,7 +51,7 @@ class RegisteredJob::Link final : public CoordinatorLink {
             attended_ = epoch_;
             lead_.Connected(/*standby=*/true);
           }
-          if (message.has_start()) lead_.Connected(message.start().group_rank() < kStandbys);
+          if (message.has_start()) lead_.Connected(message.start().group_rank() < JobLead::kStandbys);
           on_message(message);
         };
     link_->Start(std::move(handlers));

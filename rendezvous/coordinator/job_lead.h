@@ -24,6 +24,10 @@ namespace ddprun {
 //   Threads: the thread of the timer, which is also that of the register and the coordinator.
 class JobLead final : private CharterKeeper {
  public:
+  // The nodes with group ranks below this number, and those without a rank, are standbys. More of them would only add load to
+  // the register's service.
+  static constexpr int kStandbys = 5;
+
   // Who leads the job.
   struct Leader {
     bool here = false;         // this process

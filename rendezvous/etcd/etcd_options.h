@@ -18,10 +18,10 @@ struct EtcdTls {
 };
 
 struct EtcdOptions {
-  std::vector<std::string> endpoints = {};    // HOST:PORT, an IPv6 address in brackets; at least one
-  std::string run_id = {};                    // of the job
-  std::string prefix = "/torch/elastic/p2p";  // the keys are PREFIX/RUN_ID/lead and PREFIX/RUN_ID/charter
-  std::string user = {};                      // of etcd's authentication; empty: none
+  std::vector<std::string> endpoints = {};  // HOST:PORT, an IPv6 address in brackets; at least one
+  std::string run_id = {};                  // of the job
+  std::string prefix = "/ddprun";           // the keys are PREFIX/RUN_ID/lead and PREFIX/RUN_ID/charter
+  std::string user = {};                    // of etcd's authentication; empty: none
   std::string password = {};
   std::optional<EtcdTls> tls = std::nullopt;  // none: without encryption
   // Keys of a job are removed when no process has written them for this time. It only removes garbage. At least 10 s; rounded to

@@ -23,7 +23,7 @@ class EtcdService final : public RegisterService {
                                           EtcdOptions{.endpoints = cluster().endpoints(), .run_id = run_id});
   }
   void Remove(const std::string& run_id) override {
-    cluster().Ctl({"del", "/torch/elastic/p2p/" + run_id + "/lead"});
+    cluster().Ctl({"del", EtcdOptions().prefix + "/" + run_id + "/lead"});
   }
   void Suspend() override {
     for (int i = 0; i < members_; ++i) cluster().Signal(i, SIGSTOP);

@@ -12,8 +12,6 @@
 namespace ddprun::sim {
 namespace {
 
-// As in launcher/registered_job.cc.
-constexpr int kStandbys = 5;
 // Between two attempts to connect; see rendezvous/client/find_coordinator.cc.
 constexpr Duration kPause = milliseconds(100);
 // How long a process may take to answer.
@@ -75,7 +73,7 @@ void SimRegisteredJob::Find(Duration limit, bool first, MakeLink make_link,
 
 void SimRegisteredJob::Received(const proto::CoordinatorMessage& message) {
   if (message.has_welcome()) lead_->Connected(/*standby=*/true);
-  if (message.has_start()) lead_->Connected(message.start().group_rank() < kStandbys);
+  if (message.has_start()) lead_->Connected(message.start().group_rank() < JobLead::kStandbys);
 }
 
 void SimRegisteredJob::EndSearch(SearchResult result) {
