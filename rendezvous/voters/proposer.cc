@@ -1,0 +1,455 @@
+#include "rendezvous/voters/proposer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace ddprun {
+namespace {
+
+// A request that has failed is repeated after this time.
+constexpr Duration kAgain = milliseconds(20);
+// A request without an answer is repeated after this time.
+constexpr Duration kAttempt = milliseconds(400);
+// A read whose voters differ waits for the others of them so long, and asks again so often, before it disturbs a write.
+constexpr Duration kSettle = milliseconds(5);
+constexpr int kAsks = 3;
+// How long a change of the voters waits for the new ones, and when one that has not answered is tried again.
+constexpr Duration kProbe = milliseconds(300);
+constexpr Duration kSilence = seconds(60);
+// The pause after another process had a higher ballot is random, up to this time. It doubles with each pause of the call.
+constexpr Duration kFirstPause = milliseconds(4);
+constexpr Duration kLongestPause = milliseconds(128);
+
+}  // namespace
+
+Proposer::Proposer(ProposerRules rules, VoterSet voters)
+    : rules_(std::move(rules)), random_(rules_.seed), voters_(std::move(voters)) {}
+
+void Proposer::Learn(const VoterSet& voters) {
+  DDPRUN_CHECK(!call_, "a call is in progress");
+  if (voters.number <= voters_.number) return;
+  voters_ = voters;
+  prepared_.reset();
+}
+
+ProposerEffects Proposer::Step(const ProposerEvent& event, TimePoint now) {
+  DDPRUN_CHECK(now >= now_, "now goes back by " << (now_ - now) / milliseconds(1) << " ms");
+  now_ = now;
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  Advance();
+  return std::exchange(effects_, {});
+}
+
+std::optional<TimePoint> Proposer::NextDeadline() const {
+  if (!call_) return std::nullopt;
+  TimePoint next = call_->wanted.end;
+  if (call_->phase_end) next = std::min(next, *call_->phase_end);
+  for (const auto& [key, answer] : call_->answers) {
+    if (answer.again) next = std::min(next, *answer.again);
+  }
+  return next;
+}
+
+// --- Events
+
+void Proposer::On(const ReadWanted& e) {
+  Call call;
+  call.wanted.end = e.end;
+  Begin(std::move(call));
+}
+
+void Proposer::On(const SwapWanted& e) {
+  Call call;
+  call.swap = true;
+  call.wanted = e;
+  Begin(std::move(call));
+}
+
+void Proposer::Begin(Call call) {
+  DDPRUN_CHECK(!call_, "a call is in progress");
+  call_ = std::move(call);
+  if (voters_.number == 0)
+    return Finish(absl::UnavailableError("no voter of the job is known: no round has started"));
+  if (!call_->swap) {
+    Enter(Phase::kAsk);
+    return Ask(voters_);
+  }
+  if (!prepared_ || prepared_->record.record.version != call_->wanted.expected.version ||
+      !call_->wanted.expected.exists) {
+    return StartPrepare();
+  }
+  call_->ballot = prepared_->ballot;
+  call_->found = std::move(prepared_->record);
+  prepared_.reset();  // a ballot is of one record
+  Propose();
+}
+
+void Proposer::On(const VoteDone& e) {
+  if (e.reply.ok()) counter_ = std::max(counter_, e.reply->promised.counter);
+  if (!call_) return;
+  const auto found = std::find_if(call_->answers.begin(), call_->answers.end(),
+                                  [&](const auto& item) { return item.second.in_flight == e.number; });
+  if (found == call_->answers.end()) return;  // of an earlier phase
+  Answer& answer = found->second;
+  answer.in_flight = 0;
+  if (!e.reply.ok()) {
+    answer.error = e.reply.status();
+    // The process of a voter that has restarted is another one.
+    if (!absl::IsNotFound(answer.error)) answer.again = now_ + kAgain;
+    return;
+  }
+  answer.error = absl::OkStatus();
+  if (e.reply->needs_charter && !std::exchange(answer.with_charter, true)) return Send(answer);
+  VoteReply reply = *e.reply;
+  if (reply.record) {
+    const Ballot& written = reply.record->charter_written;
+    if (!reply.charter_omitted) {
+      if (!cached_ || cached_->written < written) cached_ = {written, reply.record->record.charter};
+    } else if (cached_ && cached_->written == written) {
+      reply.record->record.charter = cached_->charter;
+    } else {
+      return Send(answer);  // a newer charter has replaced that one meanwhile
+    }
+  }
+  answer.id = reply.voter;
+  answer.reply = std::move(reply);
+}
+
+// --- Requests
+
+void Proposer::Enter(Phase phase) {
+  call_->phase = phase;
+  call_->answers.clear();
+  call_->phase_end.reset();
+}
+
+void Proposer::Ask(const VoterSet& set) {
+  for (const Voter& voter : AllVoters(set)) Ask(voter);
+}
+
+void Proposer::Ask(const Voter& voter) {
+  const auto [item, is_new] =
+      call_->answers.try_emplace(voter.id, Answer{.id = voter.id, .address = voter.address});
+  if (is_new) Send(item->second);
+}
+
+void Proposer::Send(Answer& answer) {
+  answer.in_flight = ++numbers_;
+  answer.again.reset();
+  effects_.emplace_back(SendVote{.number = answer.in_flight,
+                                 .address = answer.address,
+                                 .request = Request(answer),
+                                 .limit = std::min(kAttempt + Duration(), call_->wanted.end - now_)});
+}
+
+VoteRequest Proposer::Request(const Answer& answer) const {
+  VoteRequest request{.voter = answer.id};
+  if (cached_) request.has_charter = cached_->written;
+  switch (call_->phase) {
+    case Phase::kAsk:
+    case Phase::kProbe:
+    case Phase::kPause:
+      break;
+    case Phase::kPrepare:
+      request.kind = VoteRequest::Kind::kPrepare;
+      request.ballot = call_->ballot;
+      break;
+    case Phase::kAccept:
+      request.kind = VoteRequest::Kind::kAccept;
+      request.ballot = call_->ballot;
+      request.next = {call_->ballot.counter + 1, rules_.self.id};
+      request.record = call_->proposal;
+      request.charter_omitted = !answer.with_charter;
+      if (request.charter_omitted) request.record->record.charter.clear();
+      break;
+  }
+  return request;
+}
+
+void Proposer::SendDue() {
+  for (auto& [key, answer] : call_->answers) {
+    if (answer.again && now_ >= *answer.again) Send(answer);
+  }
+}
+
+template <typename F>
+std::set<std::string> Proposer::Ids(F fits) const {
+  std::set<std::string> ids;
+  for (const auto& [key, answer] : call_->answers) {
+    if (answer.reply && fits(*answer.reply)) ids.insert(answer.id);
+  }
+  return ids;
+}
+
+template <typename F>
+const VoteReply* Proposer::Newest(F fits) const {
+  const VoteReply* newest = nullptr;
+  for (const auto& [key, answer] : call_->answers) {
+    if (!answer.reply || !answer.reply->record || !fits(*answer.reply)) continue;
+    if (newest == nullptr || newest->accepted < answer.reply->accepted) newest = &*answer.reply;
+  }
+  return newest;
+}
+
+bool Proposer::AllAnswered() const {
+  return std::all_of(call_->answers.begin(), call_->answers.end(),
+                     [](const auto& item) { return item.second.reply.has_value(); });
+}
+
+void Proposer::Adopt(const VoterSet& voters) {
+  // One group alone exists only if the set with both groups was chosen.
+  if (!voters.before && voters.number > voters_.number) voters_ = voters;
+}
+
+// --- What is due
+
+void Proposer::Advance() {
+  if (!call_) return;
+  if (now_ >= call_->wanted.end) return Finish(TimedOut());
+  SendDue();
+  switch (call_->phase) {
+    case Phase::kAsk:
+      return AdvanceAsk();
+    case Phase::kPrepare:
+      return AdvancePrepare();
+    case Phase::kProbe:
+      return AdvanceProbe();
+    case Phase::kAccept:
+      return AdvanceAccept();
+    case Phase::kPause:
+      if (now_ < *call_->phase_end) return;
+      if (call_->swap || call_->asked >= kAsks) return StartPrepare();
+      Enter(Phase::kAsk);
+      return Ask(voters_);
+  }
+}
+
+void Proposer::AdvanceAsk() {
+  const auto any = [](const VoteReply&) { return true; };
+  const VoteReply* const newest = Newest(any);
+  const VotedRecord* const record = newest == nullptr ? nullptr : &*newest->record;
+  if (record != nullptr) {
+    Adopt(record->voters);
+    Ask(record->voters);
+    Ask(voters_);
+  }
+  const auto same = [&](const VoteReply& reply) {
+    return record == nullptr ? !reply.record : reply.accepted == newest->accepted;
+  };
+  const auto quorum = [&](const std::set<std::string>& ids) {
+    return IsQuorum(voters_, ids) && (record == nullptr || IsQuorum(record->voters, ids));
+  };
+  if (quorum(Ids(same))) {
+    return Finish(SwapResult{.current = record == nullptr ? RegisterRecord() : record->record});
+  }
+  if (!quorum(Ids(any))) {
+    call_->phase_end.reset();  // a voter that was unknown has to answer, too
+    return;
+  }
+  if (!call_->phase_end) call_->phase_end = now_ + kSettle;
+  if (!AllAnswered() && now_ < *call_->phase_end) return;
+  ++call_->asked;
+  Enter(Phase::kPause);
+  call_->phase_end = now_ + kSettle;
+}
+
+void Proposer::StartPrepare() {
+  prepared_.reset();
+  call_->ballot = {++counter_, rules_.self.id};
+  call_->found.reset();
+  call_->probed = false;
+  Enter(Phase::kPrepare);
+  Ask(voters_);
+}
+
+void Proposer::AdvancePrepare() {
+  const auto granted = [](const VoteReply& reply) { return reply.granted; };
+  if (!Ids([](const VoteReply& reply) { return !reply.granted; }).empty()) {
+    return Pause("another process writes at the same time");
+  }
+  const VoteReply* const newest = Newest(granted);
+  if (newest != nullptr) {
+    Adopt(newest->record->voters);
+    Ask(newest->record->voters);
+    Ask(voters_);
+  }
+  const std::set<std::string> ids = Ids(granted);
+  if (!IsQuorum(voters_, ids) || (newest != nullptr && !IsQuorum(newest->record->voters, ids))) return;
+  if (newest != nullptr) call_->found = newest->record;
+  Propose();
+}
+
+void Proposer::Propose() {
+  Call& call = *call_;
+  const RegisterRecord current = call.found ? call.found->record : RegisterRecord();
+  const bool own = call.found && call.written && call.found->written == *call.written;
+  const bool fits = call.swap && current.exists == call.wanted.expected.exists &&
+                    (!current.exists || current.version == call.wanted.expected.version);
+  call.swapped = own || fits;
+  if (own || !fits) {
+    if (call.swap && !own && call.written) {
+      return Finish(
+          absl::UnavailableError("another process has written to the register at the same time; this write "
+                                 "may have happened before"));
+    }
+    if (!call.found) return Finish(SwapResult{.current = current});
+    call.proposal = *call.found;
+    return StartAccept();
+  }
+  call.proposal = call.found.value_or(VotedRecord{.voters = voters_});
+  if (!call.written) call.written = call.ballot;
+  call.proposal.written = *call.written;
+  call.proposal.record.version = current.version + 1;
+  call.proposal.record.exists = true;
+  call.proposal.record.lead = call.wanted.lead;
+  if (call.wanted.charter) {
+    call.proposal.record.charter = *call.wanted.charter;
+    call.proposal.charter_written = *call.written;
+  }
+  if (!call.wanted.candidates.empty() && !call.probed && !call.proposal.voters.before) return StartProbe();
+  StartAccept();
+}
+
+void Proposer::StartProbe() {
+  call_->probed = true;
+  Enter(Phase::kProbe);
+  call_->phase_end = now_ + kProbe;
+  for (const std::string& address : call_->wanted.candidates) {
+    if (call_->answers.size() >= kMaxVoters) break;
+    const auto silent = silent_.find(address);
+    if (silent != silent_.end() && now_ < silent->second) continue;
+    Send(call_->answers.emplace(address, Answer{.address = address}).first->second);
+  }
+}
+
+VoterGroup Proposer::Group() const {
+  const VoterGroup& old = call_->proposal.voters.now;
+  VoterGroup with_silent{.tie_breaker = rules_.self.id};
+  VoterGroup without;
+  std::set<std::string> answered;
+  for (const std::string& address : call_->wanted.candidates) {
+    const auto answer = call_->answers.find(address);
+    if (answer == call_->answers.end()) continue;
+    if (answer->second.reply) {
+      const Voter voter{answer->second.id, address};
+      with_silent.voters.push_back(voter);
+      without.voters.push_back(voter);
+      answered.insert(voter.id);
+    } else {
+      const auto voter = std::find_if(old.voters.begin(), old.voters.end(),
+                                      [&](const Voter& v) { return v.address == address; });
+      if (voter != old.voters.end()) with_silent.voters.push_back(*voter);
+    }
+  }
+  // Whoever hands the lead over is not among them.
+  const auto breaks_ties = [](VoterGroup& group, const std::string& self) {
+    const bool here = std::any_of(group.voters.begin(), group.voters.end(),
+                                  [&](const Voter& voter) { return voter.id == self; });
+    group.tie_breaker = here || group.voters.empty() ? self : group.voters.front().id;
+  };
+  breaks_ties(with_silent, rules_.self.id);
+  breaks_ties(without, rules_.self.id);
+  return IsQuorum(with_silent, answered) ? with_silent : without;
+}
+
+void Proposer::AdvanceProbe() {
+  if (!AllAnswered() && now_ < *call_->phase_end) return;
+  for (const auto& [address, answer] : call_->answers) {
+    if (answer.reply) {
+      silent_.erase(address);
+    } else {
+      silent_[address] = now_ + kSilence;
+    }
+  }
+  const VoterGroup group = Group();
+  VoterSet& voters = call_->proposal.voters;
+  if (!group.voters.empty() && group != voters.now) {
+    voters = {.number = voters.number + 1, .now = group, .before = voters.now};
+  }
+  StartAccept();
+}
+
+void Proposer::StartAccept() {
+  // A voter that has the charter which the record keeps is not sent it again.
+  const bool is_new = call_->proposal.charter_written == call_->written;
+  Enter(Phase::kAccept);
+  std::vector<Voter> voters = AllVoters(call_->proposal.voters);
+  for (const Voter& voter : AllVoters(call_->found ? call_->found->voters : voters_)) voters.push_back(voter);
+  for (const Voter& voter : voters) {
+    const auto [item, added] = call_->answers.try_emplace(
+        voter.id, Answer{.id = voter.id, .address = voter.address, .with_charter = is_new});
+    if (added) Send(item->second);
+  }
+}
+
+void Proposer::AdvanceAccept() {
+  const VoterSet& base = call_->found ? call_->found->voters : voters_;
+  const auto quorum = [&](const std::set<std::string>& ids) {
+    return IsQuorum(base, ids) && IsQuorum(call_->proposal.voters, ids);
+  };
+  if (quorum(Ids([](const VoteReply& reply) { return reply.granted; }))) return Chosen();
+  std::set<std::string> may_grant;
+  for (const auto& [id, answer] : call_->answers) {
+    if (!answer.reply || answer.reply->granted) may_grant.insert(id);
+  }
+  if (!quorum(may_grant)) Pause("another process writes at the same time");
+}
+
+void Proposer::Chosen() {
+  Call& call = *call_;
+  cached_ = {call.proposal.charter_written, call.proposal.record.charter};
+  Adopt(call.proposal.voters);
+  const Ballot next = {call.ballot.counter + 1, rules_.self.id};
+  counter_ = std::max(counter_, next.counter);
+  prepared_.reset();
+  const auto promised = [&](const VoteReply& reply) { return reply.granted && reply.promised == next; };
+  if (IsQuorum(call.proposal.voters, Ids(promised))) prepared_ = {next, call.proposal};
+  if (!call.proposal.voters.before) {
+    return Finish(SwapResult{.swapped = call.swapped, .current = call.proposal.record});
+  }
+  // From now on the new voters decide alone.
+  if (!prepared_) return StartPrepare();
+  prepared_.reset();
+  call.ballot = next;
+  call.found = call.proposal;
+  call.proposal.voters.before.reset();
+  StartAccept();
+}
+
+void Proposer::Pause(std::string why) {
+  prepared_.reset();
+  call_->obstacle = std::move(why);
+  const Duration longest =
+      std::min(kLongestPause + Duration(), kFirstPause * (int64_t{1} << std::min(call_->pauses++, 10)));
+  Enter(Phase::kPause);
+  call_->phase_end =
+      now_ + Duration(static_cast<int64_t>(random_() % static_cast<uint64_t>(longest.count())));
+}
+
+void Proposer::Finish(absl::StatusOr<SwapResult> result) {
+  call_.reset();
+  effects_.emplace_back(CallDone{std::move(result)});
+}
+
+absl::Status Proposer::TimedOut() const {
+  std::string text;
+  int answered = 0;
+  for (const auto& [id, answer] : call_->answers) {
+    if (answer.reply) {
+      ++answered;
+      continue;
+    }
+    absl::StrAppend(&text, text.empty() ? "" : "; ", answer.address, ": ",
+                    answer.error.ok() ? "no answer" : answer.error.message());
+  }
+  if (text.empty()) text = call_->obstacle;
+  return absl::DeadlineExceededError(absl::StrCat("no quorum of the job's voters: ", answered, " of ",
+                                                  call_->answers.size(), " have answered",
+                                                  text.empty() ? "" : ": ", text));
+}
+
+}  // namespace ddprun
