@@ -7,14 +7,11 @@
 #include <map>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "proto/etcd.grpc.pb.h"
 #include "proto/grpc_status.h"
@@ -53,53 +50,6 @@ struct EtcdAccess::Operation {
   bool authenticated_again = false;
 };
 
-struct EtcdAccess::Rpc {
-  grpc::ClientContext context;
-  std::function<void(const absl::Status&)> then;  // on the thread of the io_context; owns what the RPC uses
-};
-
-// The RPCs in flight. Shared with gRPC's threads.
-//
-// A thread of gRPC must not own what an RPC uses when it has ended: the last channel must not be destroyed there (gRPC 1.51
-// joins that thread then).
-class EtcdAccess::Rpcs {
- public:
-  void Add(std::shared_ptr<Rpc> rpc) {
-    absl::MutexLock lock(&mutex_);
-    ++left_;
-    rpcs_.emplace(rpc.get(), std::move(rpc));
-  }
-  // Called by a thread of gRPC, as the last use of the RPC.
-  void Ended(Rpc* rpc, const grpc::Status& status, boost::asio::io_context& io) {
-    std::shared_ptr<Rpc> owned;
-    {
-      absl::MutexLock lock(&mutex_);
-      owned = std::move(rpcs_.extract(rpc).mapped());
-    }
-    boost::asio::post(io, [owned = std::move(owned), status = FromGrpc(status)] { owned->then(status); });
-    absl::MutexLock lock(&mutex_);
-    --left_;  // the io_context may be destroyed afterwards
-  }
-  // Cancels all, and waits until they have ended.
-  void End() {
-    std::map<Rpc*, std::shared_ptr<Rpc>> rpcs;
-    {
-      absl::MutexLock lock(&mutex_);
-      rpcs = rpcs_;
-    }
-    // Without the lock: TryCancel may call Ended.
-    for (const auto& [rpc, owned] : rpcs) owned->context.TryCancel();
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](int* left) { return *left == 0; }, &left_));
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::map<Rpc*, std::shared_ptr<Rpc>> rpcs_ ABSL_GUARDED_BY(mutex_);
-  int left_ ABSL_GUARDED_BY(mutex_) = 0;  // that Ended has not completed
-};
-
 EtcdAccess::EtcdAccess(boost::asio::io_context& io, const EtcdOptions& options)
     : io_(io),
       options_(options),
@@ -108,13 +58,8 @@ EtcdAccess::EtcdAccess(boost::asio::io_context& io, const EtcdOptions& options)
                .tls = options.tls.has_value(),
                .client_certificate = options.tls && !options.tls->certificate.empty()},
       channels_(options.endpoints.size()),
-      rpcs_(std::make_shared<Rpcs>()) {
+      calls_(io) {
   DDPRUN_CHECK(!options_.endpoints.empty(), "no endpoint of etcd");
-}
-
-EtcdAccess::~EtcdAccess() {
-  alive_.End();
-  rpcs_->End();
 }
 
 const std::shared_ptr<grpc::Channel>& EtcdAccess::Channel(size_t endpoint) {
@@ -165,18 +110,16 @@ void EtcdAccess::Try(const std::shared_ptr<Operation>& operation) {
 
 void EtcdAccess::Send(size_t endpoint, const EtcdRpc& start, TimePoint limit,
                       std::function<void(const absl::Status&)> then) {
-  auto rpc = std::make_shared<Rpc>();
-  rpc->then = alive_.Guard(std::move(then));
-  rpc->context.set_deadline(std::chrono::system_clock::now() +
-                            std::chrono::ceil<std::chrono::microseconds>(limit - Now()));
-  // A member without a leader answers at once instead of waiting for one.
-  rpc->context.AddMetadata("hasleader", "true");
-  if (!token_.empty()) rpc->context.AddMetadata("token", token_);
-  rpcs_->Add(rpc);
-  start(Channel(endpoint), &rpc->context,
-        [rpc = rpc.get(), rpcs = rpcs_, &io = io_](const grpc::Status& status) {
-          rpcs->Ended(rpc, status, io);
-        });
+  calls_.Send(
+      limit,
+      [start, channel = Channel(endpoint), token = token_](grpc::ClientContext* context,
+                                                           std::function<void(grpc::Status)> done) {
+        // A member without a leader answers at once instead of waiting for one.
+        context->AddMetadata("hasleader", "true");
+        if (!token.empty()) context->AddMetadata("token", token);
+        start(channel, context, std::move(done));
+      },
+      std::move(then));
 }
 
 void EtcdAccess::Authenticate(const std::shared_ptr<Operation>& operation) {

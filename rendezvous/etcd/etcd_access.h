@@ -14,6 +14,7 @@
 #include "base/alive.h"
 #include "base/time.h"
 #include "boost/asio/io_context.hpp"
+#include "rendezvous/client/unary_calls.h"
 #include "rendezvous/etcd/etcd_error.h"
 #include "rendezvous/etcd/etcd_options.h"
 
@@ -28,9 +29,8 @@ using EtcdRpc = std::function<void(const std::shared_ptr<grpc::Channel>& channel
 //   Threads: the thread of its io_context.
 class EtcdAccess {
  public:
+  // The destructor cancels the calls in flight. Their `done` is not called.
   EtcdAccess(boost::asio::io_context& io, const EtcdOptions& options);
-  // Cancels the calls in flight. Their `done` is not called.
-  ~EtcdAccess();
   EtcdAccess(const EtcdAccess&) = delete;
   EtcdAccess& operator=(const EtcdAccess&) = delete;
 
@@ -45,8 +45,6 @@ class EtcdAccess {
 
  private:
   struct Operation;
-  struct Rpc;
-  class Rpcs;
 
   void Try(const std::shared_ptr<Operation>& operation);
   // Sends one RPC.
@@ -68,8 +66,8 @@ class EtcdAccess {
   size_t current_ = 0;                                    // endpoint with which the next call begins
   std::string token_;                                     // of etcd's authentication; empty: none
   bool no_authentication_ = false;                        // etcd has said that it is not enabled
-  std::shared_ptr<Rpcs> rpcs_;
   Alive alive_;
+  UnaryCalls calls_;
 };
 
 // What the keys of the job begin with, without the slash that follows.

@@ -61,7 +61,9 @@ RegisterService* ThreeMembers() { return &three; }
 
 INSTANTIATE_TEST_SUITE_P(OneMember, RegisterContractTest, testing::Values(&OneMember));
 INSTANTIATE_TEST_SUITE_P(OneMember, RegisterLimitTest, testing::Values(&OneMember));
+INSTANTIATE_TEST_SUITE_P(OneMember, RegisterRemovalTest, testing::Values(&OneMember));
 INSTANTIATE_TEST_SUITE_P(ThreeMembers, RegisterContractTest, testing::Values(&ThreeMembers));
+INSTANTIATE_TEST_SUITE_P(ThreeMembers, RegisterRemovalTest, testing::Values(&ThreeMembers));
 INSTANTIATE_TEST_SUITE_P(ThreeMembers, RegisterLimitTest, testing::Values(&ThreeMembers));
 
 }  // namespace

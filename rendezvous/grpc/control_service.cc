@@ -25,28 +25,6 @@ std::string Reason(const std::string& reason) {
 
 }  // namespace
 
-bool ControlService::Open::Add(grpc::ServerUnaryReactor* reactor) {
-  absl::MutexLock lock(&mutex_);
-  if (!ended_) reactors_.insert(reactor);
-  return !ended_;
-}
-
-bool ControlService::Open::Has(grpc::ServerUnaryReactor* reactor) {
-  absl::MutexLock lock(&mutex_);
-  return reactors_.contains(reactor);
-}
-
-bool ControlService::Open::Take(grpc::ServerUnaryReactor* reactor) {
-  absl::MutexLock lock(&mutex_);
-  return reactors_.erase(reactor) > 0;
-}
-
-std::set<grpc::ServerUnaryReactor*> ControlService::Open::End() {
-  absl::MutexLock lock(&mutex_);
-  ended_ = true;
-  return std::exchange(reactors_, {});
-}
-
 template <typename Ask, typename Reply>
 grpc::ServerUnaryReactor* ControlService::Handle(grpc::CallbackServerContext* context, Ask ask,
                                                  Reply* reply) {

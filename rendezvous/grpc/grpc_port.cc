@@ -190,6 +190,10 @@ struct GrpcPort::Server {
   Server(boost::asio::io_context& io, Coordinator* coordinator, PartialMessageLimiter* half_messages)
       : service(io, coordinator->weak(), half_messages),
         control(io, coordinator->weak()),
+        voter(io,
+              [half_messages](const std::string& peer, uint64_t bytes) {
+                half_messages->CameWhole(peer, kOverheadBytes + bytes);
+              }),
         store(io, kMaxBytesOfCalls, [half_messages](absl::string_view peer, uint64_t bytes) {
           half_messages->CameWhole(peer, kOverheadBytes + bytes);
         }) {
@@ -199,6 +203,7 @@ struct GrpcPort::Server {
         grpc::InsecureServerCredentials());
     builder.RegisterService(&service);
     builder.RegisterService(&control);
+    builder.RegisterService(&voter);
     builder.RegisterService(&store);
     builder.SetMaxReceiveMessageSize(kMaxStoreMessageBytes);
     // Keepalive closes the sockets of silent nodes. Leases do not depend on keepalive.
@@ -212,6 +217,7 @@ struct GrpcPort::Server {
 
   Service service;
   ControlService control;
+  VoterService voter;
   StoreService store;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
@@ -224,6 +230,7 @@ GrpcPort::GrpcPort(boost::asio::io_context& io, Coordinator* coordinator,
 GrpcPort::~GrpcPort() {
   if (server_ == nullptr) return;
   server_->control.EndAll();
+  server_->voter.EndAll();
   server_->store.EndAll("the coordinator is ending");
   server_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
 }
@@ -238,10 +245,16 @@ void GrpcPort::EndStore(const std::string& why) {
   if (server_ != nullptr) server_->store.EndAll(why);
 }
 
+void GrpcPort::ServeVotes(AnswerVote answer) {
+  answer_vote_ = std::move(answer);
+  if (server_ != nullptr) server_->voter.Use(answer_vote_);
+}
+
 void GrpcPort::Adopt(int fd) {
   if (server_ == nullptr) {
     server_ = std::make_unique<Server>(io_, coordinator_, &partial_messages_);
     server_->store.Use(store_);
+    server_->voter.Use(answer_vote_);
   }
   // gRPC sets TCP_NODELAY only on connections that it accepts itself. Without TCP_NODELAY, an order is
   // delayed by up to 40 ms until the previous order has been acknowledged.

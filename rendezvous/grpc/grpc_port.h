@@ -1,5 +1,5 @@
 // The gRPC server on the coordinator's port. It adopts the connections that the listener has classified as
-// gRPC, and serves agents, ddpctl and store clients.
+// gRPC, and serves agents, other voters of the job, ddpctl and store clients.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/store_hub.h"
 #include "rendezvous/grpc/partial_message_limiter.h"
+#include "rendezvous/grpc/voter_service.h"
 
 namespace ddprun {
 
@@ -32,6 +33,9 @@ class GrpcPort {
   // Ends all open calls from store clients and rejects later ones. `why` becomes the error message.
   void EndStore(const std::string& why);
 
+  // Sets what answers votes; empty, which is the initial value: this process is not a voter.
+  void ServeVotes(AnswerVote answer);
+
   // Takes ownership of a connected, nonblocking socket from which nothing has been read.
   void Adopt(int fd);
 
@@ -43,6 +47,7 @@ class GrpcPort {
   Coordinator* const coordinator_;
   PartialMessageLimiter partial_messages_;
   StoreHub* store_ = nullptr;
+  AnswerVote answer_vote_;
   std::unique_ptr<Server> server_;  // null before the first connection
 };
 

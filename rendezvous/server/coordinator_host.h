@@ -18,6 +18,7 @@
 #include "rendezvous/client/coordinator_link.h"
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/grpc/grpc_port.h"
+#include "rendezvous/grpc/voter_service.h"
 
 namespace ddprun {
 
@@ -49,6 +50,9 @@ class CoordinatorHost {
   // Replaces the store with an empty store. Existing c10d connections keep the previous store until they
   // disconnect or until the next call of RenewStore. gRPC calls with the id of the previous store fail.
   void RenewStore();
+
+  // Sets what answers requests to the voter of this process.
+  void ServeVotes(AnswerVote answer) { grpc_.ServeVotes(std::move(answer)); }
 
   // The current store.
   const KvStore& StoreForTest() const { return store_->store(); }

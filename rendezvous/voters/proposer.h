@@ -54,7 +54,7 @@ struct SwapWanted {
   // Addresses of the processes that should be the voters, the preferred ones first; empty: as they are. Those that do not answer
   // are left out, unless they are voters and a quorum of the new voters has answered.
   std::vector<std::string> candidates = {};
-  TimePoint end;
+  TimePoint end = {};
 };
 struct VoteDone {
   int64_t number = 0;  // of SendVote

@@ -35,6 +35,7 @@ RegisterService* MakeService() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, RegisterContractTest, testing::Values(&MakeService));
+INSTANTIATE_TEST_SUITE_P(Memory, RegisterRemovalTest, testing::Values(&MakeService));
 
 }  // namespace
 }  // namespace ddprun

@@ -1,6 +1,6 @@
 // One contract suite for all implementations of CharterRegister. A test instantiates it with
 //   INSTANTIATE_TEST_SUITE_P(Name, RegisterContractTest, testing::Values(&MakeService));
-// and RegisterLimitTest too, if its service can be suspended.
+// and RegisterLimitTest too, if its service can be suspended, and RegisterRemovalTest, if its records can be removed.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class RegisterService {
   virtual std::string WhyNot() { return ""; }
   virtual std::unique_ptr<CharterRegister> Open(boost::asio::io_context& io, const std::string& run_id) = 0;
   // Removes the record of a job, as an administrator would.
-  virtual void Remove(const std::string& run_id) = 0;
+  virtual void Remove(const std::string& run_id) { ADD_FAILURE() << "cannot remove " << run_id; }
   // Until Resume, the service accepts requests but does not answer.
   virtual void Suspend() {}
   virtual void Resume() {}
@@ -53,6 +53,9 @@ class RegisterContractTest : public testing::TestWithParam<std::function<Registe
 // For services that can be suspended.
 class RegisterLimitTest : public RegisterContractTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RegisterLimitTest);
+// For services whose records can be removed.
+class RegisterRemovalTest : public RegisterContractTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RegisterRemovalTest);
 
 inline void ExpectEqual(const RegisterRecord& got, const RegisterRecord& want) {
   EXPECT_EQ(got.version, want.version);
@@ -153,7 +156,7 @@ TEST_P(RegisterContractTest, ASwapWithoutACharterLeavesIt) {
   ExpectEqual(a.MustRead(), record);
 }
 
-TEST_P(RegisterContractTest, VersionsIncreaseWhenTheRecordIsRemovedAndCreatedAgain) {
+TEST_P(RegisterRemovalTest, VersionsIncreaseWhenTheRecordIsRemovedAndCreatedAgain) {
   RegisterCaller a(Opener(RunId()));
   const RegisterRecord first = a.MustSwap(a.MustSwap({}, "l1", "c1"), "l2");
   service_->Remove(RunId());
@@ -178,7 +181,15 @@ TEST_P(RegisterContractTest, JobsDoNotSeeEachOther) {
   EXPECT_FALSE(b.MustRead().exists);
   const RegisterRecord other = b.MustSwap({}, "other", "charter");
   ExpectEqual(a.MustRead(), made);
+}
+
+TEST_P(RegisterRemovalTest, TheRecordOfAnotherJobIsNotRemoved) {
+  RegisterCaller a(Opener(RunId()));
+  RegisterCaller b(Opener(RunId("/lead")));
+  a.MustSwap({}, "l1", "c1");
+  const RegisterRecord other = b.MustSwap({}, "other", "charter");
   service_->Remove(RunId());
+  EXPECT_FALSE(a.MustRead().exists);
   ExpectEqual(b.MustRead(), other);
 }
 

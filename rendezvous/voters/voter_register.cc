@@ -1,0 +1,120 @@
+#include "rendezvous/voters/voter_register.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/utf8.h"
+#include "rendezvous/voters/vote_codec.h"
+
+namespace ddprun {
+
+VoterRegister::VoterRegister(Parts parts)
+    : parts_(std::move(parts)),
+      acceptor_(parts_.self.id),
+      proposer_({.self = parts_.self, .seed = parts_.seed},
+                parts_.founds
+                    ? VoterSet{.number = 1, .now = {.voters = {parts_.self}, .tie_breaker = parts_.self.id}}
+                    : VoterSet()),
+      known_(voters().number) {}
+
+void VoterRegister::Read(Duration limit, std::function<void(absl::StatusOr<RegisterRecord>)> done) {
+  Add({.limit = limit, .done = [done = std::move(done)](absl::StatusOr<SwapResult> result) {
+         if (!result.ok()) return done(result.status());
+         done(std::move(result->current));
+       }});
+}
+
+void VoterRegister::Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
+                         Duration limit, std::function<void(absl::StatusOr<SwapResult>)> done) {
+  SwapWanted swap{.expected = {.version = expected.version, .exists = expected.exists},
+                  .lead = std::move(lead),
+                  .charter = std::move(charter)};
+  if (swap.charter) swap.candidates = candidates_;
+  Add({.limit = limit, .swap = std::move(swap), .done = std::move(done)});
+}
+
+void VoterRegister::Add(Call call) {
+  call.end = parts_.timer->Now() + call.limit;
+  calls_.push_back(std::move(call));
+  SetTimer();
+}
+
+void VoterRegister::Learn(const VoterSet& voters) {
+  if (voters.number <= proposer_.voters().number) return;
+  if (proposer_.busy()) {
+    if (!learnt_ || learnt_->number < voters.number) learnt_ = voters;
+    return;
+  }
+  proposer_.Learn(voters);
+  // Later, because the caller may be a handler of a message.
+  SetTimer();
+}
+
+absl::StatusOr<proto::VoteReply> VoterRegister::Answer(const proto::VoteRequest& request) {
+  if (request.run_id() != parts_.run_id) {
+    return absl::NotFoundError(
+        absl::StrCat("this process has job ", parts_.run_id, ", not ", Utf8Head(request.run_id(), 100)));
+  }
+  ASSIGN_OR_RETURN(const VoteRequest vote, DecodeVoteRequest(request));
+  ASSIGN_OR_RETURN(const VoteReply reply, acceptor_.Vote(vote));
+  return EncodeVoteReply(reply);
+}
+
+void VoterRegister::SetTimer() {
+  std::optional<TimePoint> next = proposer_.NextDeadline();
+  const bool begins = !proposer_.busy() && !calls_.empty();
+  if (begins || known_ != voters().number) next = parts_.timer->Now();
+  parts_.timer->Set(next, [this] { Wake(); });
+}
+
+void VoterRegister::Wake() {
+  if (known_ != voters().number) {
+    known_ = voters().number;
+    if (parts_.on_voters) parts_.on_voters(voters());
+  }
+  if (proposer_.busy() || calls_.empty()) return Step(ProposerTick{});
+  const Call& call = calls_.front();
+  if (!call.swap) return Step(ReadWanted{call.end});
+  SwapWanted swap = *call.swap;
+  swap.end = call.end;
+  Step(swap);
+}
+
+void VoterRegister::Step(const ProposerEvent& event) {
+  std::deque<ProposerEvent> events = {event};
+  std::optional<absl::StatusOr<SwapResult>> result;
+  while (!events.empty()) {
+    const ProposerEvent next = std::move(events.front());
+    events.pop_front();
+    for (ProposerEffect& effect : proposer_.Step(next, parts_.timer->Now())) {
+      if (auto* const done = std::get_if<CallDone>(&effect)) {
+        result = std::move(done->result);
+        continue;
+      }
+      const SendVote& vote = std::get<SendVote>(effect);
+      if (vote.address == parts_.self.address) {
+        events.emplace_back(VoteDone{vote.number, acceptor_.Vote(vote.request)});
+        continue;
+      }
+      parts_.client->Send(vote.address, vote.request, vote.limit,
+                          [this, number = vote.number](absl::StatusOr<VoteReply> reply) {
+                            Step(VoteDone{number, std::move(reply)});
+                          });
+    }
+  }
+  if (learnt_ && !proposer_.busy()) {
+    proposer_.Learn(*learnt_);
+    learnt_.reset();
+  }
+  if (!result) return SetTimer();
+  const auto done = std::move(calls_.front().done);
+  calls_.pop_front();
+  SetTimer();
+  // The last use of this object, which its callback may destroy.
+  done(*std::move(result));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,93 @@
+// The register of a job among its voters.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "base/wake_timer.h"
+#include "proto/voters.pb.h"
+#include "rendezvous/charter/charter_register.h"
+#include "rendezvous/voters/acceptor.h"
+#include "rendezvous/voters/proposer.h"
+#include "rendezvous/voters/vote.h"
+#include "rendezvous/voters/voter_set.h"
+
+namespace ddprun {
+
+// Sends votes to other processes.
+//   Threads: that of the register's timer.
+class VoteClient {
+ public:
+  virtual ~VoteClient() = default;
+  // Calls `done` once, not within this call, at the latest soon after `limit`; not after this object is destroyed.
+  //   address: HOST:PORT.
+  virtual void Send(const std::string& address, const VoteRequest& request, Duration limit,
+                    std::function<void(absl::StatusOr<VoteReply>)> done) = 0;
+};
+
+// Each process of the job has one. It is a voter if a set of voters includes it. A process that knows no voters learns them from
+// a node of the job: Learn.
+//   Threads: that of the timer.
+class VoterRegister final : public CharterRegister {
+ public:
+  struct Parts {
+    std::string run_id;
+    Voter self;           // `id` is new
+    bool founds = false;  // this process is the only voter of a new job
+    uint64_t seed = 0;
+    std::unique_ptr<WakeTimer> timer;
+    std::unique_ptr<VoteClient> client;
+    // The voters have changed, or have become known.
+    std::function<void(const VoterSet& voters)> on_voters;
+  };
+  explicit VoterRegister(Parts parts);
+  VoterRegister(const VoterRegister&) = delete;
+  VoterRegister& operator=(const VoterRegister&) = delete;
+
+  // Calls are carried out one at a time.
+  void Read(Duration limit, std::function<void(absl::StatusOr<RegisterRecord>)> done) override;
+  void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
+            Duration limit, std::function<void(absl::StatusOr<SwapResult>)> done) override;
+
+  // The processes at these addresses should be the voters, the preferred ones first. The next swap with a charter changes the
+  // voters.
+  void SetCandidates(std::vector<std::string> addresses) { candidates_ = std::move(addresses); }
+  // Takes note of voters that were chosen.
+  void Learn(const VoterSet& voters);
+  const VoterSet& voters() const { return proposer_.voters(); }
+  // Answers a request to this process as a voter.
+  //   Errors: kNotFound: it is about another job, or for a voter that has exited; kInvalidArgument: it is malformed.
+  absl::StatusOr<proto::VoteReply> Answer(const proto::VoteRequest& request);
+
+ private:
+  struct Call {
+    Duration limit{};
+    TimePoint end = {};
+    std::optional<SwapWanted> swap = {};  // nullopt: a read
+    std::function<void(absl::StatusOr<SwapResult>)> done;
+  };
+
+  void Add(Call call);
+  void Wake();
+  // Steps the proposer, and carries out what follows from it.
+  void Step(const ProposerEvent& event);
+  void SetTimer();
+
+  Parts parts_;
+  Acceptor acceptor_;
+  Proposer proposer_;
+  std::deque<Call> calls_;  // the first one may be in progress
+  std::vector<std::string> candidates_;
+  std::optional<VoterSet> learnt_;  // while a call is in progress
+  int64_t known_ = 0;               // number of the voters of the last on_voters
+};
+
+}  // namespace ddprun
