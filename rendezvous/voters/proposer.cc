@@ -16,8 +16,12 @@ constexpr Duration kAttempt = milliseconds(400);
 // A read whose voters differ waits for the others of them so long, and asks again so often, before it disturbs a write.
 constexpr Duration kSettle = milliseconds(5);
 constexpr int kAsks = 3;
-// How long a change of the voters waits for the new ones, and when one that has not answered is tried again.
-constexpr Duration kProbe = milliseconds(300);
+// An accept that a voter has refused waits so long for the others: those of them that have exited do not answer.
+constexpr Duration kRefused = milliseconds(50);
+// A change of the voters waits so long for the candidates, and then once more: this process may have been suspended during the
+// first wait, so that it has not read the answers.
+constexpr Duration kProbe = milliseconds(150);
+// When a candidate that has not answered is tried again.
 constexpr Duration kSilence = seconds(60);
 // The pause after another process had a higher ballot is random, up to this time. It doubles with each pause of the call.
 constexpr Duration kFirstPause = milliseconds(4);
@@ -138,6 +142,7 @@ void Proposer::Ask(const Voter& voter) {
 }
 
 void Proposer::Send(Answer& answer) {
+  if (now_ >= call_->wanted.end) return;  // Advance completes the call
   answer.in_flight = ++numbers_;
   answer.again.reset();
   effects_.emplace_back(SendVote{.number = answer.in_flight,
@@ -201,8 +206,10 @@ bool Proposer::AllAnswered() const {
 }
 
 void Proposer::Adopt(const VoterSet& voters) {
-  // One group alone exists only if the set with both groups was chosen.
-  if (!voters.before && voters.number > voters_.number) voters_ = voters;
+  // One group alone exists only if the set with both groups was chosen. A set with both groups replaces one group alone.
+  const VoterSet chosen =
+      voters.before ? VoterSet{.number = voters.number - 1, .now = *voters.before} : voters;
+  if (chosen.number > voters_.number) voters_ = chosen;
 }
 
 // --- What is due
@@ -318,48 +325,55 @@ void Proposer::Propose() {
 
 void Proposer::StartProbe() {
   call_->probed = true;
+  call_->waited = false;
   Enter(Phase::kProbe);
-  call_->phase_end = now_ + kProbe;
+  WaitForProbes();
+  const std::vector<Voter>& voters = call_->proposal.voters.now.voters;
   for (const std::string& address : call_->wanted.candidates) {
     if (call_->answers.size() >= kMaxVoters) break;
     const auto silent = silent_.find(address);
-    if (silent != silent_.end() && now_ < silent->second) continue;
-    Send(call_->answers.emplace(address, Answer{.address = address}).first->second);
+    const bool is_voter = std::any_of(voters.begin(), voters.end(),
+                                      [&](const Voter& voter) { return voter.address == address; });
+    if (!is_voter && silent != silent_.end() && now_ < silent->second) continue;
+    const auto [item, added] = call_->answers.try_emplace(address, Answer{.address = address});
+    if (added) Send(item->second);
   }
+}
+
+void Proposer::WaitForProbes() {
+  // Half of the time remains for the accept.
+  call_->phase_end = now_ + std::min(kProbe + Duration(), (call_->wanted.end - now_) / 2);
 }
 
 VoterGroup Proposer::Group() const {
   const VoterGroup& old = call_->proposal.voters.now;
-  VoterGroup with_silent{.tie_breaker = rules_.self.id};
-  VoterGroup without;
+  VoterGroup group;
+  std::set<std::string> members;
   std::set<std::string> answered;
   for (const std::string& address : call_->wanted.candidates) {
     const auto answer = call_->answers.find(address);
     if (answer == call_->answers.end()) continue;
+    Voter voter{answer->second.id, address};
     if (answer->second.reply) {
-      const Voter voter{answer->second.id, address};
-      with_silent.voters.push_back(voter);
-      without.voters.push_back(voter);
+      // The process that hands the lead over is not among the candidates.
+      if (answered.empty() || voter.id == rules_.self.id) group.tie_breaker = voter.id;
       answered.insert(voter.id);
     } else {
-      const auto voter = std::find_if(old.voters.begin(), old.voters.end(),
-                                      [&](const Voter& v) { return v.address == address; });
-      if (voter != old.voters.end()) with_silent.voters.push_back(*voter);
+      const auto silent = std::find_if(old.voters.begin(), old.voters.end(),
+                                       [&](const Voter& v) { return v.address == address; });
+      if (silent == old.voters.end()) continue;
+      voter = *silent;
     }
+    if (members.insert(voter.id).second) group.voters.push_back(voter);  // a process may have two addresses
   }
-  // Whoever hands the lead over is not among them.
-  const auto breaks_ties = [](VoterGroup& group, const std::string& self) {
-    const bool here = std::any_of(group.voters.begin(), group.voters.end(),
-                                  [&](const Voter& voter) { return voter.id == self; });
-    group.tie_breaker = here || group.voters.empty() ? self : group.voters.front().id;
-  };
-  breaks_ties(with_silent, rules_.self.id);
-  breaks_ties(without, rules_.self.id);
-  return IsQuorum(with_silent, answered) ? with_silent : without;
+  return IsQuorum(group, answered) ? group : old;
 }
 
 void Proposer::AdvanceProbe() {
-  if (!AllAnswered() && now_ < *call_->phase_end) return;
+  if (!AllAnswered()) {
+    if (now_ < *call_->phase_end) return;
+    if (!std::exchange(call_->waited, true)) return WaitForProbes();
+  }
   for (const auto& [address, answer] : call_->answers) {
     if (answer.reply) {
       silent_.erase(address);
@@ -369,9 +383,7 @@ void Proposer::AdvanceProbe() {
   }
   const VoterGroup group = Group();
   VoterSet& voters = call_->proposal.voters;
-  if (!group.voters.empty() && group != voters.now) {
-    voters = {.number = voters.number + 1, .now = group, .before = voters.now};
-  }
+  if (group != voters.now) voters = {.number = voters.number + 1, .now = group, .before = voters.now};
   StartAccept();
 }
 
@@ -398,7 +410,9 @@ void Proposer::AdvanceAccept() {
   for (const auto& [id, answer] : call_->answers) {
     if (!answer.reply || answer.reply->granted) may_grant.insert(id);
   }
-  if (!quorum(may_grant)) Pause("another process writes at the same time");
+  if (may_grant.size() == call_->answers.size()) return;
+  if (!call_->phase_end) call_->phase_end = now_ + kRefused;
+  if (now_ >= *call_->phase_end || !quorum(may_grant)) Pause("another process writes at the same time");
 }
 
 void Proposer::Chosen() {

@@ -52,7 +52,7 @@ struct SwapWanted {
   std::string lead = {};
   std::optional<std::string> charter = {};
   // Addresses of the processes that should be the voters, the preferred ones first; empty: as they are. Those that do not answer
-  // are left out, unless they are voters and a quorum of the new voters has answered.
+  // are left out, unless they are voters. The voters stay as they are if no quorum of the new ones has answered.
   std::vector<std::string> candidates = {};
   TimePoint end = {};
 };
@@ -118,14 +118,16 @@ class Proposer {
     std::map<std::string, Answer> answers = {};  // of this phase; by id, or by address for a probe
     int asked = 0;                               // number of completed kAsk
     int pauses = 0;
-    std::optional<TimePoint> phase_end = {};  // kProbe, kPause; kAsk: when it stops to wait for the others
-    std::string obstacle = {};                // what delayed the last attempt
+    // kProbe, kPause; kAsk, kAccept: when it stops to wait for the others.
+    std::optional<TimePoint> phase_end = {};
+    std::string obstacle = {};  // what delayed the last attempt
     Ballot ballot = {};
     std::optional<VotedRecord> found = {};  // what the proposal is computed from
     VotedRecord proposal = {};
     std::optional<Ballot> written = {};  // VotedRecord::written of a swap that some voters may have accepted
     bool swapped = false;
     bool probed = false;
+    bool waited = false;  // of kProbe: the first wait is over
   };
   // A quorum has promised `ballot` to this process, and has accepted `record`.
   struct Prepared {
@@ -158,6 +160,7 @@ class Proposer {
   void StartPrepare();
   void Propose();
   void StartProbe();
+  void WaitForProbes();
   void StartAccept();
   void Chosen();
   void Pause(std::string why);
@@ -173,7 +176,7 @@ class Proposer {
   bool AllAnswered() const;
   // The voters of a chosen record that has been seen.
   void Adopt(const VoterSet& voters);
-  // Whether the voters should be these, which have answered a probe.
+  // What the voters should be, after the probe.
   VoterGroup Group() const;
 
   const ProposerRules rules_;
