@@ -1,5 +1,5 @@
 // Processes that read and swap the record, and change its voters, while messages are late, lost and repeated, processes are cut
-// off, stop and exit. Whatever happens, the register is linearizable; without exits, it works again when the disturbances end.
+// off, stop and exit, and the network is divided. Whatever happens, the register is linearizable; without exits, it works again when the disturbances end.
 
 #include <cstdint>
 #include <cstdio>
@@ -223,7 +223,9 @@ class World {
 
   // --- Messages
 
-  bool Cut(int a, int b) const { return a != b && (cuts_.contains(a) || cuts_.contains(b)); }
+  bool Cut(int a, int b) const {
+    return a != b && (cuts_.contains(a) || cuts_.contains(b) || side_.contains(a) != side_.contains(b));
+  }
   bool Lost(int a, int b) { return a != b && (Cut(a, b) || Chance(loss_)); }
   Duration Delay(int a, int b) {
     if (a == b) return Duration(0);
@@ -265,7 +267,7 @@ class World {
 
   void Disturb() {
     const int host = Below(hosts_);
-    switch (Below(exits_ ? 4 : 3)) {
+    switch (Below(exits_ ? 5 : 4)) {
       case 0:
         cuts_.insert(host);
         return After(UpTo(seconds(8)), [this, host] { cuts_.erase(host); });
@@ -277,6 +279,12 @@ class World {
       case 2:
         loss_ = 0.5;
         return After(UpTo(seconds(4)), [this] { loss_ = 0.02; });
+      case 3:  // a partition of the network
+        side_.clear();
+        for (int i = 0; i < hosts_; ++i) {
+          if (Chance(0.5)) side_.insert(i);
+        }
+        return After(UpTo(seconds(8)), [this] { side_.clear(); });
       default:
         for (const auto& [life, process] : processes_) {
           if (process->host != host || processes_.size() == 1) continue;
@@ -287,6 +295,7 @@ class World {
   }
   void Heal() {
     cuts_.clear();
+    side_.clear();
     loss_ = 0;
     slow_ = milliseconds(1);
     for (const auto& [life, process] : processes_) process->asleep_until = now_;
@@ -300,7 +309,8 @@ class World {
   std::priority_queue<Item> queue_;
   std::map<std::string, std::unique_ptr<Process>> processes_;  // by id
   int lives_ = 0;
-  std::set<int> cuts_;
+  std::set<int> cuts_;  // hosts without a network
+  std::set<int> side_;  // hosts on one side of a partition
   double loss_ = 0;
   Duration slow_{};
 
