@@ -1,11 +1,11 @@
-// Reads and writes while the voters stay the same. For changes of the voters see proposer_voters_test.cc.
+// Reads and writes while the voters stay the same. For changes of the voters see proposer_voters_test.cc; for charters, errors and
+// repeated requests proposer_requests_test.cc.
 #include "rendezvous/voters/proposer.h"
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,7 +14,6 @@
 namespace ddprun {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -238,6 +237,21 @@ TEST_F(ProposerTest, AWriteThatMayHaveHappenedIsAnError) {
   EXPECT_THAT(Result(), HasSubstr("may have happened before"));
 }
 
+TEST_F(ProposerTest, AWriteThatAnotherOfTheSameVersionPrecedesIsRefused) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  Fail("a b c");
+  EXPECT_EQ(Other("a b", "L3"), "swapped");
+  Wait();
+  Deliver("a b");
+  Wait();
+  Deliver("a c");
+  EXPECT_EQ(Last("c").kind, VoteRequest::Kind::kAccept);
+  EXPECT_EQ(Result(), "") << "until a quorum has the record, this write may still happen";
+  DeliverAll("a c");
+  EXPECT_EQ(Result(), "found 2 L3 C");
+}
+
 TEST_F(ProposerTest, ARefusedSwapReturnsTheRecordAfterAQuorumHasIt) {
   Write(0, "L1", "C");
   EXPECT_EQ(Other("a b", "L2"), "swapped");
@@ -279,116 +293,6 @@ TEST_F(ProposerTest, VotersThatAreLearntEndThePromise) {
   EXPECT_EQ(Known(), "2: a b d");
   Swap(1, "L2");
   EXPECT_EQ(Sent(), "prepare a b d");
-}
-
-// --- Charters
-
-TEST_F(ProposerTest, ACharterIsNotSentAgain) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  EXPECT_TRUE(Last("b").charter_omitted);
-  EXPECT_EQ(Last("b").record->record.charter, "");
-  Deliver("b c");
-  EXPECT_EQ(Result(), "swapped 2 L2 C");
-  EXPECT_EQ(Has("b"), "2 L2 C");
-}
-
-TEST_F(ProposerTest, AVoterThatLacksTheCharterIsSentIt) {
-  Swap(0, "L1", "C");
-  DeliverAll("a b");
-  Result();
-  Swap(1, "L2");
-  Deliver("c");
-  EXPECT_FALSE(Last("c").charter_omitted);
-  Deliver("c a");
-  EXPECT_EQ(Result(), "swapped 2 L2 C");
-  EXPECT_EQ(Has("c"), "2 L2 C");
-}
-
-TEST_F(ProposerTest, AnOmittedCharterThatIsNotKeptAnyMoreIsFetched) {
-  Write(0, "L1", "C");
-  EXPECT_EQ(Other("a b c"), "L1");
-  Swap(1, "L2", "D");  // voter a alone has D
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Read();
-  EXPECT_GT(Last("b").has_charter.counter, 0);
-  ASSERT_TRUE(Vote("b", Last("b"))->charter_omitted);
-  Deliver("a");  // from now on D is kept
-  Sent();
-  Deliver("b");
-  EXPECT_EQ(Sent(), "ask b");
-  Deliver("b c");
-  Wait();
-  Wait();
-  Deliver("b c");  // agree, before a answers
-  EXPECT_EQ(Result(), "found 1 L1 C");
-}
-
-// --- Errors
-
-TEST_F(ProposerTest, TheErrorNamesTheVotersThatDoNotAnswer) {
-  Write(0, "L1", "C");
-  Read();
-  Deliver("a");
-  Fail("b", absl::UnavailableError("connection refused"));
-  After(kLimit);
-  EXPECT_THAT(Result(), AllOf(HasSubstr("1 of 3 have answered"), HasSubstr("b: connection refused"),
-                              HasSubstr("c: no answer"), Not(HasSubstr("a:"))));
-}
-
-TEST_F(ProposerTest, AFailedRequestIsRepeated) {
-  Read();
-  Sent();
-  Fail("b");
-  EXPECT_EQ(Sent(), "");
-  After(milliseconds(20));
-  EXPECT_EQ(Sent(), "ask b");
-}
-
-TEST_F(ProposerTest, AVoterThatHasRestartedIsNotAskedAgain) {
-  Start("b", 2);
-  Read();
-  Sent();
-  Deliver("b");
-  After(milliseconds(100));
-  EXPECT_EQ(Sent(), "");
-  After(kLimit);
-  EXPECT_THAT(Result(), HasSubstr("b: voter b1 has exited; this is b2"));
-}
-
-TEST_F(ProposerTest, AnswersToEarlierRequestsAndRepeatedAnswersAreIgnored) {
-  Write(0, "L1", "C");
-  Read();
-  const absl::StatusOr<VoteReply> early = Vote("b", Last("b"));
-  Fail("a b");
-  EXPECT_EQ(Other("b c", "L2"), "swapped");
-  Wait();
-  DeliverAll("b c");
-  EXPECT_EQ(Result(), "found 2 L2 C");
-  Step(VoteDone{1, early});
-  EXPECT_EQ(Result(), "");
-}
-
-TEST_F(ProposerTest, NothingIsSentAfterTheEnd) {
-  Step(ReadWanted{.end = now_});
-  EXPECT_THAT(Result(), HasSubstr("no quorum"));
-  EXPECT_EQ(Sent(), "");
-
-  // The process was suspended for minutes. The answers are read before the timers are.
-  Write(0, "L1", "C");
-  Swap(1, "L2", "D");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Swap(1, "L3");
-  Sent();
-  now_ += seconds(300);
-  Deliver("a");
-  EXPECT_EQ(Sent(), "");
-  EXPECT_THAT(Result(), HasSubstr("no quorum"));
-  EXPECT_EQ(me_->NextDeadline(), std::nullopt);
 }
 
 }  // namespace
