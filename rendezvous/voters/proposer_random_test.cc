@@ -1,5 +1,6 @@
 // Processes that read and swap the record, and change its voters, while messages are late, lost and repeated, processes are cut
-// off, stop and exit, and the network is divided. Whatever happens, the register is linearizable; without exits, it works again when the disturbances end.
+// off, stop and exit, and the network is divided. Whatever happens, the register is linearizable; without exits, it works again when
+// the disturbances end.
 
 #include <cstdint>
 #include <cstdio>
@@ -57,10 +58,14 @@ class World {
   int changes() const { return static_cast<int>(newest_set_) - 1; }
   int errors() const { return errors_; }
   int ambiguous() const { return ambiguous_; }
+  // Of the calls after the disturbances: all, and those of more than 300 ms.
+  int calm() const { return calm_; }
+  int slow() const { return slow_calls_; }
 
  private:
   using True = Duration;
   static constexpr True kDisturbed = seconds(40);
+  static constexpr True kCalm = seconds(48);  // the last late message has arrived
   static constexpr True kEnd = seconds(60);
   struct Item {
     True at;
@@ -80,6 +85,7 @@ class World {
     RegisterRecord seen = {};  // what it has read or written last
     True last_ok = {};
     // The call in progress.
+    True begun = {};
     bool swap = false;
     std::string lead = {};
     std::string charter_id = {};
@@ -137,6 +143,7 @@ class World {
       const auto& other = std::next(processes_.begin(), Below(static_cast<int>(processes_.size())))->second;
       p.proposer.Learn(other->proposer.voters());
     }
+    p.begun = now_;
     p.floor = floor_;
     p.swap = Chance(0.6);
     const TimePoint end = Time() + milliseconds(50) + UpTo(milliseconds(1500));
@@ -182,6 +189,10 @@ class World {
 
   void Done(Process& p, const absl::StatusOr<SwapResult>& result) {
     Next(p.life);
+    if (p.begun > kCalm) {
+      ++calm_;
+      slow_calls_ += now_ - p.begun > milliseconds(300) ? 1 : 0;
+    }
     if (!result.ok()) {
       ++errors_;
       ambiguous_ += absl::IsUnavailable(result.status()) ? 1 : 0;
@@ -229,7 +240,7 @@ class World {
   bool Lost(int a, int b) { return a != b && (Cut(a, b) || Chance(loss_)); }
   Duration Delay(int a, int b) {
     if (a == b) return Duration(0);
-    const Duration late = Chance(0.02) ? UpTo(seconds(6)) : Duration(0);
+    const Duration late = Chance(late_) ? UpTo(seconds(6)) : Duration(0);
     return UpTo(milliseconds(2)) + UpTo(slow_) + late;
   }
 
@@ -278,7 +289,7 @@ class World {
         return;
       case 2:
         loss_ = 0.5;
-        return After(UpTo(seconds(4)), [this] { loss_ = 0.02; });
+        return After(UpTo(seconds(4)), [this] { loss_ = std::min(loss_, 0.02); });
       case 3:  // a partition of the network
         side_.clear();
         for (int i = 0; i < hosts_; ++i) {
@@ -297,6 +308,7 @@ class World {
     cuts_.clear();
     side_.clear();
     loss_ = 0;
+    late_ = 0;
     slow_ = milliseconds(1);
     for (const auto& [life, process] : processes_) process->asleep_until = now_;
   }
@@ -312,6 +324,7 @@ class World {
   std::set<int> cuts_;  // hosts without a network
   std::set<int> side_;  // hosts on one side of a partition
   double loss_ = 0;
+  double late_ = 0.02;  // part of the messages that is late by seconds
   Duration slow_{};
 
   int calls_ = 0;
@@ -321,6 +334,8 @@ class World {
   int swaps_ = 0;
   int errors_ = 0;
   int ambiguous_ = 0;
+  int calm_ = 0;
+  int slow_calls_ = 0;
   int64_t newest_set_ = 1;
   std::string failure_;
 };
@@ -329,7 +344,7 @@ void RunSeeds(bool exits) {
   const char* const only = std::getenv("SEED");
   const uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
   const uint64_t last = only == nullptr ? 400 : first;
-  int swaps = 0, changes = 0, errors = 0, ambiguous = 0;
+  int swaps = 0, changes = 0, errors = 0, ambiguous = 0, calm = 0, slow = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     World world(seed, exits);
     world.Run();
@@ -338,14 +353,21 @@ void RunSeeds(bool exits) {
     changes += world.changes();
     errors += world.errors();
     ambiguous += world.ambiguous();
+    calm += world.calm();
+    slow += world.slow();
   }
   std::printf("%d swaps, %d changes of the voters, %d errors, %d of them of writes that may have happened\n",
               swaps, changes, errors, ambiguous);
+  std::printf("%d calls after the disturbances, %d of them slow\n", calm, slow);
   if (only != nullptr) return;
   EXPECT_GT(swaps, 10000);
   EXPECT_GT(changes, 500);
   EXPECT_GT(errors, 500);
   EXPECT_GT(ambiguous, 10);
+  EXPECT_GT(calm, 10000);
+  if (!exits) {
+    EXPECT_LT(slow, calm / 1000);
+  }
 }
 
 TEST(ProposerRandomTest, TheRegisterIsLinearizableAndWorksAgainAfterDisturbances) { RunSeeds(false); }
