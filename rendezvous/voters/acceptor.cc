@@ -37,7 +37,7 @@ VoteReply Acceptor::Accept(const VoteRequest& request) {
       reply.needs_charter = true;
     } else {
       std::string charter =
-          request.charter_omitted ? std::move(record_->record.charter) : request.record->record.charter;
+          request.charter_omitted ? record_->record.charter : request.record->record.charter;
       record_ = request.record;
       record_->record.charter = std::move(charter);
       accepted_ = request.ballot;
