@@ -18,7 +18,7 @@ constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr absl::string_view kScaleUp[] = {ToString(ScaleUp::kImmediate), ToString(ScaleUp::kAtSnapshot),
                                           ToString(ScaleUp::kNever)};
 
-constexpr absl::string_view kQuorum[] = {"none", "majority"};
+constexpr absl::string_view kQuorum[] = {"none", "majority", "voters"};
 constexpr absl::string_view kAdmission[] = {"open", "expected"};
 
 template <auto member>

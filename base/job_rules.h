@@ -38,6 +38,7 @@ constexpr absl::string_view ToString(ScaleUp scale_up) {
 enum class Quorum {
   kNone,      // at least min_nodes
   kMajority,  // at least min_nodes, and at least half of the last round's nodes
+  kVoters,    // at least min_nodes, and a majority of the job's voters; one of these nodes coordinates
 };
 
 // Which nodes may join.

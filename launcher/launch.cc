@@ -146,6 +146,15 @@ class Launcher {
         });
   }
 
+  RegisteredJob::Parts RegisterParts() {
+    return {.run_id = config_.run_id,
+            .lease = config_.rdzv.lease,
+            .address = address_,
+            .listen = ListenAddress(address_),
+            .service = NameOfRegister(config_),
+            .log = &log_};
+  }
+
   void FindInRegister(const std::string& address) {
     address_ = address;
     if (own_address_.empty()) own_address_ = address;
@@ -153,16 +162,15 @@ class Launcher {
     if (!charter_register.ok()) {
       return End(EndReason::kRejected, std::string(charter_register.status().message()));
     }
-    absl::StatusOr<std::unique_ptr<RegisteredJob>> job =
-        RegisteredJob::Open(io_, {.run_id = config_.run_id,
-                                  .lease = config_.rdzv.lease,
-                                  .address = address_,
-                                  .listen = ListenAddress(address_),
-                                  .charter_register = *std::move(charter_register),
-                                  .service = NameOfRegister(config_),
-                                  .log = &log_});
+    RegisteredJob::Parts parts = RegisterParts();
+    parts.charter_register = *std::move(charter_register);
+    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = RegisteredJob::Open(io_, std::move(parts));
     if (!job.ok()) return End(EndReason::kRejected, std::string(job.status().message()));
     registered_ = *std::move(job);
+    FindByRegister();
+  }
+
+  void FindByRegister() {
     registered_->Find(config_.rdzv.read_timeout, /*first=*/true, [this](SearchResult result) {
       if (ended_) return;
       if (auto* link = std::get_if<std::unique_ptr<CoordinatorLink>>(&result)) {
@@ -193,8 +201,9 @@ class Launcher {
                              hosts_here ? "on this node" : "on another node"));
     if (hosts_here) {
       if (absl::Status hosts = Host(); hosts.ok()) {
+        if (registered_ != nullptr) return FindByRegister();
         return StartAgent(coordinator_->Link(address_), address_);
-      } else if (coordinator_ != nullptr || config_.hosting != Hosting::kByAddress) {
+      } else if (coordinator() != nullptr || config_.hosting != Hosting::kByAddress) {
         return End(EndReason::kRejected, std::string(hosts.message()));
       } else {
         log_.Detail(hosts.message());
@@ -205,44 +214,38 @@ class Launcher {
   }
 
   absl::Status Host() {
-    const Endpoint& endpoint = config_.endpoint;
-    std::vector<int> ports = config_.candidate_ports;
-    if (ports.empty()) ports = {endpoint.port};
-    absl::Status opened;
-    for (const int port : ports) {
-      auto host = CoordinatorHost::Open(io_, ListenAddress(endpoint.host), port, CoordinatorLog(log_));
-      opened = host.status();
-      if (host.ok()) coordinator_ = *std::move(host);
-      if (!absl::IsAlreadyExists(opened)) break;
-      log_.Detail(opened.message());
-    }
-    RETURN_IF_ERROR(opened, "cannot host the coordinator");
+    address_ = AddressOfHost(config_, local_addr_, host_of_coordinator_);
+    RETURN_IF_ERROR(OpenCoordinator(), "cannot host the coordinator");
     if (!config_.record.empty()) {
       // Open the file only after the port is bound: if this machine runs two agents, only the agent that
       // hosts the coordinator may truncate the file.
       ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));
       coordinator_->RecordTo(recording_->Sink());
     }
-    if (!local_addr_.empty()) {
-      address_ = local_addr_;
-    } else if (config_.max_nodes == 1) {
-      address_ = "127.0.0.1";
-    } else if (IsLoopback(endpoint.host)) {
-      address_ = ListenAddress(endpoint.host);
-    } else {
-      // With the static backend, workers get the address exactly as given.
-      const bool given = !endpoint.host.empty() &&
-                         (config_.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint.host));
-      address_ = !host_of_coordinator_.empty() ? host_of_coordinator_
-                 : given                       ? endpoint.host
-                                               : AddressOfThisMachine();
-    }
-    log_.Detail(absl::StrCat("hosting the coordinator on port ", coordinator_->port(),
+    const int port = coordinator()->port();
+    log_.Detail(absl::StrCat("hosting the coordinator on port ", port,
                              "; workers of other nodes reach this node at ", address_));
     if (config_.max_nodes > 1 && chose_endpoint()) {
-      log_.Say(absl::StrCat("other nodes join with: ",
-                            JoinCommand(config_, Endpoint{address_, coordinator_->port()})));
+      log_.Say(absl::StrCat("other nodes join with: ", JoinCommand(config_, Endpoint{address_, port})));
     }
+    return absl::OkStatus();
+  }
+
+  // Opens the coordinator on the first free port of those on which it may be.
+  absl::Status OpenCoordinator() {
+    const Endpoint& endpoint = config_.endpoint;
+    std::vector<int> ports = config_.candidate_ports;
+    if (ports.empty()) ports = {endpoint.port};
+    if (HasVoters(config_)) {
+      RegisteredJob::Parts parts = RegisterParts();
+      parts.listen = ListenAddress(endpoint.host);
+      parts.ports = ports;
+      parts.founds = true;
+      ASSIGN_OR_RETURN(registered_, RegisteredJob::Open(io_, std::move(parts)));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(coordinator_, CoordinatorHost::OpenFirst(io_, ListenAddress(endpoint.host), ports,
+                                                              CoordinatorLog(log_)));
     return absl::OkStatus();
   }
 
@@ -265,26 +268,27 @@ class Launcher {
     if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
     if (own_address_.empty()) own_address_ = address_;
     if (!local_addr_.empty()) address_ = local_addr_;
-    StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
+    if (!HasVoters(config_)) {
+      StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
+      co_return;
+    }
+    RegisteredJob::Parts parts = RegisterParts();
+    parts.endpoint = ToString(config_.endpoint);
+    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = RegisteredJob::Open(io_, std::move(parts));
+    if (!job.ok()) {
+      End(EndReason::kRejected, std::string(job.status().message()));
+      co_return;
+    }
+    registered_ = *std::move(job);
+    StartAgent(registered_->Follow(found_), address_);
   }
 
-  // Returns the address and the interface at which workers of other nodes reach the workers of this node. An
-  // unknown address or interface is empty.
+  // The address and the interface at which workers of other nodes reach the workers of this node.
   NodeNetwork Network() {
     if (config_.max_nodes == 1) return {};
-    std::string address = own_address_;
-    if (address.empty() && IsNumericAddress(address_) && IsThisMachineAtOnce(address_).value_or(false)) {
-      address = address_;
-    }
-    // This node hosts the coordinator under a name that may resolve to loopback here. Instead of resolving
-    // the name, use the local address of the route to another agent.
-    for (const std::string& agent :
-         coordinator() != nullptr ? coordinator()->AgentAddresses() : std::vector<std::string>()) {
-      if (!address.empty()) break;
-      const std::string local = LocalAddressTowards(agent);
-      if (!IsLoopback(local)) address = local;
-    }
-    if (address.empty()) address = AddressOfThisMachine();
+    const std::string address = AddressForWorkers(
+        own_address_, address_,
+        coordinator() != nullptr ? coordinator()->AgentAddresses() : std::vector<std::string>());
     return {.address = address, .interface = InterfaceOfAddress(address)};
   }
 
@@ -477,21 +481,17 @@ class Launcher {
   int exit_code_ = 1;
 };
 
-int DryRun(const LaunchConfig& config, const AgentLog& log) {
-  const absl::StatusOr<DryRunFacts> facts =
-      GatherDryRunFacts(config, [&log](absl::string_view text) { log.Say(text); });
-  if (!facts.ok()) {
-    log.Say(facts.status().message());
-    return ExitCodeOf(EndReason::kRejected, config.exit_codes);
-  }
-  return PrintOut(DryRunText(config, *facts));
-}
-
 }  // namespace
 
 int Launch(const LaunchConfig& config, AgentLog& log, const std::string& host, WardenHandle warden) {
   for (const std::string& warning : config.warnings) log.Say(warning);
-  if (config.dry_run) return DryRun(config, log);
+  if (config.dry_run) {
+    const auto tell = [&log](absl::string_view text) { log.Say(text); };
+    const absl::StatusOr<DryRunFacts> facts = GatherDryRunFacts(config, tell);
+    if (facts.ok()) return PrintOut(DryRunText(config, *facts));
+    log.Say(facts.status().message());
+    return ExitCodeOf(EndReason::kRejected, config.exit_codes);
+  }
   return Launcher(config, log, host, std::move(warden)).Run();
 }
 

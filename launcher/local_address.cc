@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "launcher/agent/background_task.h"
 #include "launcher/hosting.h"
+#include "net/endpoint.h"
 #include "net/local_host.h"
 
 namespace ddprun {
@@ -33,6 +34,31 @@ absl::StatusOr<LocalAddress> Resolved(const std::string& given,
 }
 
 }  // namespace
+
+std::string AddressOfHost(const LaunchConfig& config, const std::string& given, const std::string& host) {
+  if (!given.empty()) return given;
+  if (config.max_nodes == 1) return "127.0.0.1";
+  const std::string& endpoint = config.endpoint.host;
+  if (IsLoopback(endpoint)) return ListenAddress(endpoint);
+  if (!host.empty()) return host;
+  // With the static backend, workers get the address exactly as given.
+  const bool usable =
+      !endpoint.empty() && (config.backend == Backend::kStatic || !IsUnspecifiedAddress(endpoint));
+  return usable ? endpoint : AddressOfThisMachine();
+}
+
+std::string AddressForWorkers(const std::string& own, const std::string& name,
+                              const std::vector<std::string>& agents) {
+  if (!own.empty()) return own;
+  if (IsNumericAddress(name) && IsThisMachineAtOnce(name).value_or(false)) return name;
+  // The name of this node may resolve to loopback here. Instead of resolving it, use the local address of the route to another
+  // agent.
+  for (const std::string& agent : agents) {
+    const std::string local = LocalAddressTowards(agent);
+    if (!local.empty() && !IsLoopback(local)) return local;
+  }
+  return AddressOfThisMachine();
+}
 
 void ReadLocalAddress(boost::asio::io_context& io, const std::string& given,
                       std::function<void(absl::StatusOr<LocalAddress>)> done) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/dismissal.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -17,6 +18,9 @@
 #include "launcher/coordinator_log.h"
 #include "net/endpoint.h"
 #include "rendezvous/client/grpc_link.h"
+#include "rendezvous/voters/choose_voters.h"
+#include "rendezvous/voters/grpc_vote_client.h"
+#include "rendezvous/voters/vote_codec.h"
 
 namespace ddprun {
 namespace {
@@ -40,18 +44,19 @@ bool Lasts(const absl::Status& why) {
 // The link of the agent. Notifies JobLead when the agent becomes a node of the job, and whether it is a standby.
 class RegisteredJob::Link final : public CoordinatorLink {
  public:
-  // Sets `attended` to `epoch` when the coordinator has accepted the node.
-  Link(std::unique_ptr<CoordinatorLink> link, JobLead* lead, int64_t epoch, std::optional<int64_t>* attended)
-      : link_(std::move(link)), lead_(*lead), epoch_(epoch), attended_(*attended) {}
+  // Sets the epoch of `job.attended_` to `epoch`, if it is known, when the coordinator has accepted the node.
+  Link(std::unique_ptr<CoordinatorLink> link, RegisteredJob* job, std::optional<int64_t> epoch)
+      : link_(std::move(link)), job_(*job), epoch_(epoch) {}
 
   void Start(Handlers handlers) override {
     handlers.on_message =
         [this, on_message = std::move(handlers.on_message)](const proto::CoordinatorMessage& message) {
           if (message.has_welcome()) {
-            attended_ = epoch_;
-            lead_.Connected(/*standby=*/true);
+            job_.attended_ = epoch_;
+            // Without voters there is nothing to observe.
+            job_.lead_->Connected(/*standby=*/job_.voters_ == nullptr || job_.voters_->voters().number > 0);
           }
-          if (message.has_start()) lead_.Connected(message.start().group_rank() < JobLead::kStandbys);
+          if (message.has_start()) OnStart(message.start());
           on_message(message);
         };
     link_->Start(std::move(handlers));
@@ -60,25 +65,37 @@ class RegisteredJob::Link final : public CoordinatorLink {
   void Close() override { link_->Close(); }
 
  private:
+  void OnStart(const proto::Start& start) {
+    if (start.epoch() > 0) job_.attended_ = start.epoch();
+    proto::VoterSet message;
+    if (job_.voters_ != nullptr && message.ParseFromString(start.voters())) {
+      const absl::StatusOr<VoterSet> voters = DecodeVoters(message);
+      if (voters.ok()) job_.voters_->Learn(*voters);
+    }
+    job_.lead_->Connected(start.group_rank() < JobLead::kStandbys);
+  }
+
   const std::unique_ptr<CoordinatorLink> link_;
-  JobLead& lead_;
-  const int64_t epoch_;
-  std::optional<int64_t>& attended_;
+  RegisteredJob& job_;
+  const std::optional<int64_t> epoch_;
 };
 
 RegisteredJob::RegisteredJob(asio::io_context& io, Parts parts)
-    : io_(io), parts_(std::move(parts)), search_timer_(io) {}
+    : io_(io), parts_(std::move(parts)), announce_timer_(io), search_timer_(io) {}
+
+std::string RegisteredJob::own_address() const { return ToString(Endpoint{parts_.address, host_->port()}); }
 
 absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_context& io, Parts parts) {
   std::unique_ptr<RegisteredJob> job(new RegisteredJob(io, std::move(parts)));
   const Parts& p = job->parts_;
-  ASSIGN_OR_RETURN(job->host_, CoordinatorHost::Open(io, p.listen, /*port=*/0, CoordinatorLog(*p.log),
-                                                     {.registered = true}));
+  ASSIGN_OR_RETURN(job->host_, CoordinatorHost::OpenFirst(io, p.listen, p.ports, CoordinatorLog(*p.log),
+                                                          {.registered = true}));
+  if (p.charter_register == nullptr) job->MakeVoters();
   JobLead::Parts lead;
   lead.run_id = p.run_id;
   lead.lease = p.lease;
   lead.id = RandomUuid();
-  lead.address = ToString(Endpoint{p.address, job->host_->port()});
+  lead.address = job->own_address();
   lead.charter_register = p.charter_register.get();
   lead.coordinator = &job->host_->coordinator();
   lead.timer = std::make_unique<AsioWakeTimer>(io);
@@ -86,10 +103,81 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   lead.on_over = [j = job.get()](const Charter::End& end) { j->OnOver(end); };
   lead.on_trouble = [j = job.get()](const absl::Status& why) { j->OnTrouble(why); };
   lead.log = CoordinatorLog(*p.log);
+  if (job->voters_ != nullptr) {
+    lead.before_write = [j = job.get()](bool hands_over) { j->PrepareVoters(hands_over); };
+    lead.complete_start = [j = job.get()](proto::Start& start) {
+      start.set_voters(EncodeVoters(j->voters_->voters()).SerializeAsString());
+    };
+  }
   job->lead_.emplace(std::move(lead));
   p.log->Detail(absl::StrCat("coordinates on port ", job->host_->port(),
                              " when it leads; the register is kept by ", p.service));
   return job;
+}
+
+void RegisteredJob::MakeVoters() {
+  VoterRegister::Parts parts;
+  parts.run_id = parts_.run_id;
+  parts.self = {.id = RandomUuid(), .address = own_address()};
+  parts.founds = parts_.founds;
+  parts.seed = std::hash<std::string>()(parts.self.id);
+  parts.timer = std::make_unique<AsioWakeTimer>(io_);
+  parts.client = std::make_unique<GrpcVoteClient>(io_, parts_.run_id);
+  parts.on_voters = [this](const VoterSet& voters) { OnVoters(voters); };
+  auto voters = std::make_unique<VoterRegister>(std::move(parts));
+  voters_ = voters.get();
+  parts_.charter_register = std::move(voters);
+  host_->ServeVotes([this](const proto::VoteRequest& request) { return voters_->Answer(request); });
+  if (!parts_.founds) AnnounceLater();
+}
+
+void RegisteredJob::PrepareVoters(bool hands_over) {
+  std::vector<VoterCandidate> nodes;
+  for (const LedNode& node : host_->coordinator().LedNodes()) {
+    if (node.port == 0) continue;
+    nodes.push_back({.host = node.host,
+                     .address = node.in_process ? own_address() : ToString(Endpoint{node.address, node.port}),
+                     .rank = static_cast<int>(node.rank.value()),
+                     .leads = node.in_process});
+  }
+  // The nodes of a job that is handed over may have left its round.
+  if (!nodes.empty()) candidates_ = ChooseVoters(std::move(nodes), voters_->voters());
+  std::vector<std::string> candidates = candidates_;
+  if (hands_over) std::erase(candidates, own_address());
+  voters_->SetCandidates(std::move(candidates));
+}
+
+void RegisteredJob::OnVoters(const VoterSet& voters) {
+  std::vector<std::string> addresses;
+  for (const Voter& voter : voters.now.voters) addresses.push_back(voter.address);
+  const std::string list = absl::StrJoin(addresses, ", ");
+  parts_.log->Event("voters", {{"job", parts_.run_id}, {"voters", list}});
+  const bool votes = std::find(addresses.begin(), addresses.end(), own_address()) != addresses.end();
+  if (!lead_->leads() || !votes) return;
+  const size_t n = addresses.size();
+  parts_.log->Say(
+      n > 2
+          ? absl::StrCat("voters of job ", parts_.run_id, ": ", list, "; the job survives the loss of any ",
+                         (n - 1) / 2, " of them")
+          : absl::StrCat(
+                "voters of job ", parts_.run_id, ": ", list,
+                "; the loss of this node, the coordinator's, ends the job. With three or more hosts, or with "
+                "--rdzv-backend=etcd, it does not"));
+}
+
+void RegisteredJob::AnnounceLater() {
+  announce_timer_.expires_after(parts_.lease);
+  announce_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    if (lead_->leads()) voters_->Announce(parts_.endpoint);
+    AnnounceLater();
+  });
+}
+
+std::unique_ptr<CoordinatorLink> RegisteredJob::Follow(const FoundCoordinator& found) {
+  found_ = found;
+  return std::make_unique<Link>(MakeGrpcLink(io_, found.address, found.port, 2 * parts_.lease), this,
+                                std::nullopt);
 }
 
 void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchResult)> done) {
@@ -99,7 +187,11 @@ void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchRe
   SetSearchTimer();
   // Later, because the leader may be known at once.
   asio::post(io_, [this, alive = std::weak_ptr<int>(alive_), attempt = attempts_] {
-    if (!alive.expired() && Current(attempt)) lead_->Seek();
+    if (alive.expired() || !Current(attempt)) return;
+    if (voters_ == nullptr || voters_->voters().number > 0) return lead_->Seek();
+    // No round has started, so that nobody but the first coordinator has the job.
+    asio::co_spawn(io_, Connect(attempts_, ToString(Endpoint{found_->address, found_->port}), std::nullopt),
+                   Rethrow);
   });
 }
 
@@ -126,13 +218,13 @@ void RegisteredJob::EndSearch(SearchResult result) {
 
 void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   trouble_.clear();
+  host_->SetLeader(leader.address);
   if (!search_) return;
   ++attempts_;
   if (leader.here) {
     found_.reset();
-    parts_.log->Say(absl::StrCat("this node coordinates job ", parts_.run_id, " at ",
-                                 ToString(Endpoint{parts_.address, host_->port()})));
-    return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), &*lead_, leader.epoch, &attended_));
+    parts_.log->Say(absl::StrCat("this node coordinates job ", parts_.run_id, " at ", own_address()));
+    return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), this, leader.epoch));
   }
   parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));
   search_->obstacle = absl::StrCat("the coordinator at ", leader.address, " does not answer");
@@ -147,7 +239,8 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   asio::co_spawn(io_, Connect(attempts_, leader.address, leader.epoch), Rethrow);
 }
 
-asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string address, int64_t epoch) {
+asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string address,
+                                             std::optional<int64_t> epoch) {
   const std::weak_ptr<int> alive = alive_;
   const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address, -1);
   if (!endpoint.ok()) {
@@ -158,12 +251,13 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
   while (Current(attempt)) {
     // `limits` is a local variable, because GCC 12 would destroy a temporary in the call below twice.
     FindLimits limits;
-    limits.total = std::clamp(search_->end - std::chrono::steady_clock::now(), milliseconds(100) + Duration(),
-                              parts_.lease);
+    const Duration left = search_->end - std::chrono::steady_clock::now();
+    limits.total = std::max(epoch ? std::min(left, parts_.lease) : left, milliseconds(100) + Duration());
+    limits.refusal_is_final = !epoch;
     // A node that has never reached the leader does not depose it.
-    if (attended_ == epoch) {
+    if (epoch && attended_ == epoch) {
       limits.on_refused = [this, alive, attempt, epoch] {
-        if (!alive.expired() && Current(attempt)) lead_->LeaderGone(epoch);
+        if (!alive.expired() && Current(attempt)) lead_->LeaderGone(*epoch);
       };
     }
     limits.job = parts_.run_id;  // a process that has lost its lead no longer has it
@@ -174,8 +268,12 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
     if (found.ok()) {
       found_ = *found;
       // A leader that is stopped does not answer the join, and loses its lead meanwhile.
-      EndSearch(std::make_unique<Link>(MakeGrpcLink(io_, found->address, found->port, 2 * parts_.lease),
-                                       &*lead_, epoch, &attended_));
+      EndSearch(std::make_unique<Link>(MakeGrpcLink(io_, found->address, found->port, 2 * parts_.lease), this,
+                                       epoch));
+      co_return;
+    }
+    if (!epoch) {
+      EndSearch(found.status());
       co_return;
     }
     search_->obstacle = std::string(found.status().message());
@@ -223,6 +321,7 @@ void RegisteredJob::CloseNow() {
 void RegisteredJob::Close(const std::string& reason, Duration farewell, std::function<void()> done) {
   search_.reset();
   search_timer_.cancel();
+  announce_timer_.cancel();
   lead_->Withdraw();
   host_->Close(reason, farewell, [this, done = std::move(done)]() mutable { lead_->End(std::move(done)); });
 }

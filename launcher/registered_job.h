@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@
 #include "rendezvous/client/find_coordinator.h"
 #include "rendezvous/coordinator/job_lead.h"
 #include "rendezvous/server/coordinator_host.h"
+#include "rendezvous/voters/voter_register.h"
 
 namespace ddprun {
 
@@ -31,9 +33,13 @@ class RegisteredJob {
   struct Parts {
     std::string run_id;
     Duration lease{};
-    std::string address;  // at which the other nodes reach this node
-    std::string listen;   // as for CoordinatorHost::Open
-    std::unique_ptr<CharterRegister> charter_register;
+    std::string address;                                          // at which the other nodes reach this node
+    std::string listen;                                           // as for CoordinatorHost::Open
+    std::vector<int> ports = {0};                                 // the first free one is used; 0: any
+    std::unique_ptr<CharterRegister> charter_register = nullptr;  // null: the job's voters keep it
+    // With voters: this process listens where the nodes of the job look for the coordinator first, and leads the job if it is new.
+    bool founds = false;
+    std::string endpoint = {};      // with voters: HOST:PORT of that place
     std::string service;            // what keeps the register, for people: "etcd at etcd1:2379"
     const AgentLog* log = nullptr;  // must outlive this object
   };
@@ -48,7 +54,9 @@ class RegisteredJob {
   //   first: the agent is new to the job. Then an error of the register that lasts, such as a wrong password, ends the search at
   //          once, and so does a job that has succeeded, with an error.
   void Find(Duration limit, bool first, std::function<void(SearchResult)> done);
-  // The coordinator in another process that Find has found last; nullopt if this process leads.
+  // With voters: connects to the coordinator that was found at the endpoint.
+  std::unique_ptr<CoordinatorLink> Follow(const FoundCoordinator& found);
+  // The coordinator in another process that was found last; nullopt if this process leads.
   const std::optional<FoundCoordinator>& found() const { return found_; }
   // Where this node's warden reports that all processes of the node have exited: the coordinator, or, if this process leads, a
   // standby. nullopt: there is none.
@@ -72,17 +80,27 @@ class RegisteredJob {
 
   RegisteredJob(boost::asio::io_context& io, Parts parts);
 
+  void MakeVoters();
+  // Says which nodes should be the voters from now on.
+  void PrepareVoters(bool hands_over);
+  void OnVoters(const VoterSet& voters);
+  void AnnounceLater();
+  std::string own_address() const;
   void OnLeader(const JobLead::Leader& leader);
   void OnOver(const Charter::End& end);
   void OnTrouble(const absl::Status& why);
   // Connects to the leader at `address` until another one is found or the search ends.
-  boost::asio::awaitable<void> Connect(int64_t attempt, std::string address, int64_t epoch);
+  //   epoch: of the leader; nullopt: unknown, because the job has no round yet. Then a refused connection ends the search.
+  boost::asio::awaitable<void> Connect(int64_t attempt, std::string address, std::optional<int64_t> epoch);
   bool Current(int64_t attempt) const { return search_ && attempt == attempts_; }
   void SetSearchTimer();
   void EndSearch(SearchResult result);
 
   boost::asio::io_context& io_;
-  const Parts parts_;
+  Parts parts_;
+  VoterRegister* voters_ = nullptr;      // parts_.charter_register; null: something else keeps the register
+  std::vector<std::string> candidates_;  // addresses of the processes that should be the voters
+  boost::asio::steady_timer announce_timer_;
   std::unique_ptr<CoordinatorHost> host_;
   std::optional<JobLead> lead_;
   std::optional<Search> search_;  // nullopt: none is in progress

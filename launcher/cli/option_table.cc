@@ -199,11 +199,14 @@ constexpr OptionSpec kOptions[] = {
      .torchruns = false},
     {.section = kFailures,
      .name = "quorum",
-     .value = "none|majority",
+     .value = "none|majority|voters",
      .fallback = "none",
      .help = "Which nodes may continue the job after the network has split them into groups. none: any "
              "group with at least the minimum number of nodes. majority: only a group that also has at least "
-             "half of the last round's nodes, not counting those that left or were drained.",
+             "half of the last round's nodes, not counting those that left or were drained. In both cases "
+             "the coordinator must be in the group. voters: only a group that also has a majority of up to "
+             "five nodes, the voters. It continues without the coordinator, which moves to one of them. "
+             "Needs --rdzv-backend=c10d.",
      .torchruns = false},
     {.section = kFailures,
      .name = "min-uptime",

@@ -194,4 +194,18 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   return is_static ? ReadStatic(options, config) : ReadC10d(options, config);
 }
 
+absl::Status CheckVoters(const Options& options, const LaunchConfig& config) {
+  if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1) return absl::OkStatus();
+  if (config.backend != Backend::kC10d) {
+    return BadValue(
+        options, "quorum",
+        "voters only with --rdzv-backend=c10d: with etcd, the job outlives its coordinator anyway, "
+        "and with static, only the node with rank 0 can coordinate it");
+  }
+  if (!options.IsSet("record")) return absl::OkStatus();
+  return BadValue(
+      options, "record",
+      "a coordinator without a register: the steps of one with --quorum=voters cannot be recorded yet");
+}
+
 }  // namespace ddprun

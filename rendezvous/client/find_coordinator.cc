@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -104,13 +105,20 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
   return absl::OkStatus();
 }
 
-// Returns OK if the coordinator that gave `answer` has the job; kUnavailable if it has not, because it may get it later.
-absl::Status CheckJob(const HttpResponse& answer, const std::string& job, absl::string_view where) {
+// Returns OK if the coordinator that gave `answer` has the job; kUnavailable if it has not, because it may get it later. Then sets
+// `leader` to the endpoint of the coordinator that has it, if that is known.
+absl::Status CheckJob(const HttpResponse& answer, const std::string& job, absl::string_view where,
+                      std::optional<Endpoint>& leader) {
   if (job.empty()) return absl::OkStatus();
   error_code error;
   const boost::json::value json = boost::json::parse(answer.body, error);
   const auto* has_job = error || !json.is_object() ? nullptr : json.as_object().if_contains("has_job");
   if (has_job != nullptr && *has_job == true) return absl::OkStatus();
+  const auto* at = error || !json.is_object() ? nullptr : json.as_object().if_contains("leader");
+  if (at != nullptr && at->is_string()) {
+    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(std::string(at->get_string()), -1);
+    if (endpoint.ok()) leader = *endpoint;
+  }
   return absl::UnavailableError(absl::StrCat("the coordinator at ", where, " does not have the job ", job));
 }
 
@@ -143,11 +151,13 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-// Makes one attempt at one port. The caller may retry after kUnavailable.
+// Makes one attempt at one port, or, if another process there knows the coordinator of the job, at that one. The caller may retry
+// after kUnavailable.
+//   passed_on: the attempt is at a port of which another process knew.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& host, int port,
                                                           const std::string& job, Duration connect_timeout,
                                                           Duration answer_timeout, const Trace& trace,
-                                                          Failed& failed) {
+                                                          Failed& failed, bool passed_on = false) {
   const std::string where = ToString(Endpoint{host, port});
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
@@ -182,8 +192,15 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& hos
   trace(absl::StrCat("GET /healthz: ", answer.ok() ? absl::StrCat("HTTP status ", answer->status)
                                                    : std::string(answer.status().message())));
   if (absl::Status good = CheckAnswer(answer, where); !good.ok()) co_return good;
-  if (absl::Status good = CheckJob(*answer, job, where); !good.ok()) co_return good;
-  co_return found;
+  std::optional<Endpoint> leader;
+  const absl::Status has_job = CheckJob(*answer, job, where, leader);
+  if (has_job.ok()) co_return found;
+  if (!leader || passed_on) co_return has_job;
+  // That process may be lost, which says nothing about this one.
+  Failed there;
+  trace(absl::StrCat("the coordinator of the job is at ", ToString(*leader)));
+  co_return co_await TryPort(leader->host, leader->port, job, connect_timeout, answer_timeout, trace, there,
+                             /*passed_on=*/true);
 }
 
 // Where to look for the coordinator.

@@ -117,6 +117,23 @@ std::optional<std::pair<std::string, int>> Coordinator::Standby() const {
   return std::nullopt;
 }
 
+std::vector<LedNode> Coordinator::LedNodes() const {
+  std::vector<LedNode> nodes;
+  const auto job = machine_.jobs().find(led_);
+  if (keeper_ == nullptr || job == machine_.jobs().end()) return nodes;
+  for (const auto& [node, id] : job->second.nodes) {
+    const Member* const member = job->second.machine.membership().Find(node);
+    const auto peer = peers_.find(id);
+    if (member == nullptr || peer == peers_.end() || !InRound(*member) || !member->rank) continue;
+    nodes.push_back({.host = member->info.host,
+                     .address = peer->second->address(),
+                     .port = member->info.coordinator_port,
+                     .rank = *member->rank,
+                     .in_process = peer->second->in_process()});
+  }
+  return nodes;
+}
+
 std::vector<std::pair<std::string, std::string>> Coordinator::GoneNodes() const {
   std::vector<std::pair<std::string, std::string>> nodes;
   for (const GoneReported& gone : machine_.early_gone()) nodes.emplace_back(gone.node.value(), gone.token);
@@ -258,7 +275,11 @@ void Coordinator::Do(const Heard& e) {
 
 void Coordinator::Do(const Order& e) {
   const auto* tell = std::get_if<TellReport>(&e.order);
-  if (tell == nullptr) return Send(e.peer, Shared(EncodeOrder(e.order, now_)));
+  if (tell == nullptr) {
+    proto::CoordinatorMessage message = EncodeOrder(e.order, now_);
+    if (keeper_ != nullptr && message.has_start()) keeper_->Complete(*message.mutable_start());
+    return Send(e.peer, Shared(std::move(message)));
+  }
   // All nodes receive the same report, so the report is encoded only once.
   if (tell->report != report_) {
     report_ = tell->report;

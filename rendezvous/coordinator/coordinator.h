@@ -54,6 +54,17 @@ class CharterKeeper {
   virtual void HandOver(bool forget) = 0;
   // Returns how long this process leads, unless its lead is renewed.
   virtual Duration LeadLeft() const = 0;
+  // Adds to an order to start a round how its nodes find the next coordinator.
+  virtual void Complete(proto::Start& start) const = 0;
+};
+
+// A node in the round of the job that a process leads.
+struct LedNode {
+  std::string host = {};
+  std::string address = {};  // as the coordinator sees it
+  int port = 0;              // of the coordinator in the node's process; 0: it has none
+  GroupRank rank = {};
+  bool in_process = false;  // in the process that leads
 };
 
 // Passes messages, operator requests and timer events to a CoordinatorMachine, and applies the effects that
@@ -101,6 +112,8 @@ class Coordinator {
   void CloseAll(const std::string& reason, bool at_once = false);
   // Returns the address and the port of a coordinator that may lead the job of this process next; nullopt if there is none.
   std::optional<std::pair<std::string, int>> Standby() const;
+  // Returns the nodes of the round of the job that this process leads.
+  std::vector<LedNode> LedNodes() const;
   // Returns the nodes, with their tokens, of the reports by ReportGone that this process has received without leading the job.
   std::vector<std::pair<std::string, std::string>> GoneNodes() const;
   // Returns whether the job that this process leads is handed over, now or when its charter is written.

@@ -70,12 +70,14 @@ void JobLead::Write(int64_t number, const Charter& charter) {
   DDPRUN_CHECK(number == charters_ + 1, "charter " << number << " follows charter " << charters_);
   charters_ = number;
   outcome_ = charter.end ? std::optional(charter.end->outcome) : std::nullopt;
+  if (parts_.before_write) parts_.before_write(/*hands_over=*/false);
   charters_to_write_.push_back(EncodeCharter(parts_.run_id, charter));
   WakeSoon();
 }
 
 void JobLead::HandOver(bool forget) {
   ending_ = Lead::State::kLeft;
+  if (parts_.before_write) parts_.before_write(/*hands_over=*/true);
   if (forget) {
     ++charters_;
     charters_to_write_.emplace_back();  // the next job of this name begins with nothing
@@ -86,6 +88,11 @@ void JobLead::HandOver(bool forget) {
 Duration JobLead::LeadLeft() const {
   if (!leads()) return Duration::zero();
   return std::max(Duration::zero(), machine_.leads_until() - parts_.boot_now());
+}
+
+void JobLead::Complete(proto::Start& start) const {
+  start.set_epoch(machine_.epoch());
+  if (parts_.complete_start) parts_.complete_start(start);
 }
 
 void JobLead::WakeSoon() {

@@ -52,6 +52,11 @@ class JobLead final : private CharterKeeper {
     std::function<void(const Charter::End& end)> on_over;
     // The register cannot be used at present, or only with other options. Called for each attempt that fails.
     std::function<void(const absl::Status& why)> on_trouble;
+    // The charter is about to be written, or, with `hands_over`, the job to be handed over; may be empty. Must not call this object
+    // or the coordinator's methods that change it.
+    std::function<void(bool hands_over)> before_write;
+    // Adds the voters to an order to start a round; may be empty.
+    std::function<void(proto::Start& start)> complete_start;
     Coordinator::Log log;  // "leader_found", "lead_begun", "lead_lost", "lead_ended"
   };
 
@@ -80,6 +85,7 @@ class JobLead final : private CharterKeeper {
   void Write(int64_t number, const Charter& charter) override;
   void HandOver(bool forget) override;
   Duration LeadLeft() const override;
+  void Complete(proto::Start& start) const override;
 
   // Takes care of what Write and HandOver have left as soon as the coordinator's step is complete: a step must not be called
   // back.

@@ -337,7 +337,7 @@ void RoundMachine::Blame(const std::string& host) {
 }
 
 int RoundMachine::MinNodes() const {
-  if (policy_.quorum == Quorum::kNone) return policy_.min_nodes;
+  if (policy_.quorum != Quorum::kMajority) return policy_.min_nodes;
   return std::max(policy_.min_nodes, (static_cast<int>(electorate_.size()) + 1) / 2);
 }
 

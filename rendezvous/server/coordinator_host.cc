@@ -47,6 +47,20 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(boost::as
   return host;
 }
 
+absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::OpenFirst(boost::asio::io_context& io,
+                                                                            const std::string& address,
+                                                                            const std::vector<int>& ports,
+                                                                            const Coordinator::Log& log,
+                                                                            CoordinatorLimits limits) {
+  absl::StatusOr<std::unique_ptr<CoordinatorHost>> host = absl::InvalidArgumentError("no port");
+  for (const int port : ports) {
+    host = Open(io, address, port, log, limits);
+    if (!absl::IsAlreadyExists(host.status())) break;
+    log("port_in_use", "", host.status().message());
+  }
+  return host;
+}
+
 std::unique_ptr<CoordinatorLink> CoordinatorHost::Link(const std::string& address) {
   return MakeLocalLink(io_, &coordinator_, address);
 }
@@ -85,6 +99,7 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
     boost::json::object health = {{"service", "ddprun"}, {"protocol", kProtocolVersion}};
     if (const std::string job = QueryValue(target.query, "job"); !job.empty()) {
       health["has_job"] = coordinator_.HasJob(job);
+      if (!coordinator_.HasJob(job) && !leader_.empty()) health["leader"] = leader_;
     }
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }

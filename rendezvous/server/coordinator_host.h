@@ -33,6 +33,12 @@ class CoordinatorHost {
                                                                const std::string& address, int port,
                                                                Coordinator::Log log,
                                                                CoordinatorLimits limits = {});
+  // Opens it on the first of the ports that is free.
+  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> OpenFirst(boost::asio::io_context& io,
+                                                                    const std::string& address,
+                                                                    const std::vector<int>& ports,
+                                                                    const Coordinator::Log& log,
+                                                                    CoordinatorLimits limits = {});
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
@@ -51,6 +57,9 @@ class CoordinatorHost {
   // disconnect or until the next call of RenewStore. gRPC calls with the id of the previous store fail.
   void RenewStore();
 
+  // With CoordinatorLimits::registered: the process at HOST:PORT leads the job, so that those who ask this one find it. Empty: it
+  // is not known.
+  void SetLeader(std::string address) { leader_ = std::move(address); }
   // Sets what answers requests to the voter of this process.
   void ServeVotes(AnswerVote answer) { grpc_.ServeVotes(std::move(answer)); }
 
@@ -87,6 +96,7 @@ class CoordinatorHost {
   const HttpHandler pages_;
   std::unique_ptr<PortListener> listener_;
   boost::asio::steady_timer close_timer_;
+  std::string leader_;
   std::string close_reason_;
   absl::AnyInvocable<void()> closed_;  // empty unless Close is in progress
   Duration farewell_{};

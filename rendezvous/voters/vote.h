@@ -48,6 +48,8 @@ struct VoteRequest {
   bool charter_omitted = false;
   // The sender has the charter of this write: the reply omits it.
   Ballot has_charter = {};
+  // The sender's voters. A process that has just founded the same job learns from them that the job exists.
+  std::optional<VoterSet> voters = {};
 };
 
 struct VoteReply {

@@ -109,6 +109,7 @@ proto::VoteRequest EncodeVoteRequest(const std::string& run_id, const VoteReques
   if (request.record) Encode(*request.record, message.mutable_record());
   message.set_charter_omitted(request.charter_omitted);
   Encode(request.has_charter, message.mutable_has_charter());
+  if (request.voters) *message.mutable_voters() = EncodeVoters(*request.voters);
   return message;
 }
 
@@ -117,6 +118,9 @@ absl::StatusOr<VoteRequest> DecodeVoteRequest(const proto::VoteRequest& message)
   ASSIGN_OR_RETURN(request.ballot, Decode(message.ballot()));
   ASSIGN_OR_RETURN(request.next, Decode(message.next()));
   ASSIGN_OR_RETURN(request.has_charter, Decode(message.has_charter()));
+  if (message.has_voters()) {
+    ASSIGN_OR_RETURN(request.voters, DecodeVoters(message.voters()));
+  }
   if (message.kind() == proto::VoteRequest::ASK) return request;
   if (message.kind() == proto::VoteRequest::PREPARE) {
     request.kind = VoteRequest::Kind::kPrepare;

@@ -10,6 +10,11 @@
 #include "rendezvous/voters/vote_codec.h"
 
 namespace ddprun {
+namespace {
+
+constexpr Duration kAnnounceLimit = seconds(1);
+
+}  // namespace
 
 VoterRegister::VoterRegister(Parts parts)
     : parts_(std::move(parts)),
@@ -32,7 +37,7 @@ void VoterRegister::Swap(const RegisterRecord& expected, std::string lead, std::
   SwapWanted swap{.expected = {.version = expected.version, .exists = expected.exists},
                   .lead = std::move(lead),
                   .charter = std::move(charter)};
-  if (swap.charter) swap.candidates = candidates_;
+  swap.candidates = candidates_;
   Add({.limit = limit, .swap = std::move(swap), .done = std::move(done)});
 }
 
@@ -40,6 +45,16 @@ void VoterRegister::Add(Call call) {
   call.end = parts_.timer->Now() + call.limit;
   calls_.push_back(std::move(call));
   SetTimer();
+}
+
+void VoterRegister::Announce(const std::string& address) {
+  if (address == parts_.self.address) return;
+  parts_.client->Send(address, {.voters = voters()}, kAnnounceLimit, [](const absl::StatusOr<VoteReply>&) {});
+}
+
+void VoterRegister::FoundElsewhere(const VoterSet& voters) {
+  founded_in_vain_ = true;
+  Learn(voters);
 }
 
 void VoterRegister::Learn(const VoterSet& voters) {
@@ -59,6 +74,9 @@ absl::StatusOr<proto::VoteReply> VoterRegister::Answer(const proto::VoteRequest&
         absl::StrCat("this process has job ", parts_.run_id, ", not ", Utf8Head(request.run_id(), 100)));
   }
   ASSIGN_OR_RETURN(const VoteRequest vote, DecodeVoteRequest(request));
+  // The voters of a job change when its first round has several nodes.
+  if (parts_.founds && voters().number == 1 && vote.voters && vote.voters->number > 1)
+    FoundElsewhere(*vote.voters);
   ASSIGN_OR_RETURN(const VoteReply reply, acceptor_.Vote(vote));
   return EncodeVoteReply(reply);
 }
@@ -77,7 +95,7 @@ void VoterRegister::Wake() {
   }
   if (proposer_.busy() || calls_.empty()) return Step(ProposerTick{});
   const Call& call = calls_.front();
-  if (!call.swap) return Step(ReadWanted{call.end});
+  if (!call.swap || founded_in_vain_) return Step(ReadWanted{call.end});
   SwapWanted swap = *call.swap;
   swap.end = call.end;
   Step(swap);
@@ -105,11 +123,17 @@ void VoterRegister::Step(const ProposerEvent& event) {
                           });
     }
   }
-  if (learnt_ && !proposer_.busy()) {
+  const bool learns = learnt_ && !proposer_.busy();
+  if (learns) {
     proposer_.Learn(*learnt_);
     learnt_.reset();
   }
   if (!result) return SetTimer();
+  if (result->ok()) {
+    // The caller learns a version of this register.
+    if (!learns) founded_in_vain_ = false;
+    if (calls_.front().swap && (*result)->swapped) candidates_.clear();
+  }
   const auto done = std::move(calls_.front().done);
   calls_.pop_front();
   SetTimer();

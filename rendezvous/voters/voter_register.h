@@ -41,7 +41,7 @@ class VoterRegister final : public CharterRegister {
   struct Parts {
     std::string run_id;
     Voter self;           // `id` is new
-    bool founds = false;  // this process is the only voter of a new job
+    bool founds = false;  // this process is the only voter of a new job, unless it learns that the job exists
     uint64_t seed = 0;
     std::unique_ptr<WakeTimer> timer;
     std::unique_ptr<VoteClient> client;
@@ -57,11 +57,13 @@ class VoterRegister final : public CharterRegister {
   void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
             Duration limit, std::function<void(absl::StatusOr<SwapResult>)> done) override;
 
-  // The processes at these addresses should be the voters, the preferred ones first. The next swap with a charter changes the
-  // voters.
+  // The processes at these addresses should be the voters, the preferred ones first. The next swap changes the voters.
   void SetCandidates(std::vector<std::string> addresses) { candidates_ = std::move(addresses); }
   // Takes note of voters that were chosen.
   void Learn(const VoterSet& voters);
+  // Says to the process at this address, where the job's nodes look for the coordinator first, that the job exists. If that
+  // process has just founded the same job, it gives that up.
+  void Announce(const std::string& address);
   const VoterSet& voters() const { return proposer_.voters(); }
   // Answers a request to this process as a voter.
   //   Errors: kNotFound: it is about another job, or for a voter that has exited; kInvalidArgument: it is malformed.
@@ -75,6 +77,8 @@ class VoterRegister final : public CharterRegister {
     std::function<void(absl::StatusOr<SwapResult>)> done;
   };
 
+  // The job that this process has founded exists already.
+  void FoundElsewhere(const VoterSet& voters);
   void Add(Call call);
   void Wake();
   // Steps the proposer, and carries out what follows from it.
@@ -87,6 +91,7 @@ class VoterRegister final : public CharterRegister {
   std::deque<Call> calls_;  // the first one may be in progress
   std::vector<std::string> candidates_;
   std::optional<VoterSet> learnt_;  // while a call is in progress
+  bool founded_in_vain_ = false;    // the versions that this process knows are those of another register
   int64_t known_ = 0;               // number of the voters of the last on_voters
 };
 

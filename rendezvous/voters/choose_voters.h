@@ -1,0 +1,23 @@
+// Which nodes should be the voters of a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/voters/voter_set.h"
+
+namespace ddprun {
+
+struct VoterCandidate {
+  std::string host = {};
+  std::string address = {};  // HOST:PORT of the process
+  int rank = 0;              // group rank
+  bool leads = false;
+};
+
+// Returns the addresses of the candidates for the next voters, in the order of preference: the leader, those that are voters,
+// those with the lowest ranks. They are on distinct hosts, unless all nodes are on one host. There are more of them than voters,
+// because some may not answer.
+std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const VoterSet& voters);
+
+}  // namespace ddprun
