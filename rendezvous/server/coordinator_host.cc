@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::OpenFirst(boos
   for (const int port : ports) {
     host = Open(io, address, port, log, limits);
     if (!absl::IsAlreadyExists(host.status())) break;
-    log("port_in_use", "", host.status().message());
+    if (ports.size() > 1) log("port_in_use", "", host.status().message());
   }
   return host;
 }

@@ -13,6 +13,8 @@ namespace ddprun {
 namespace {
 
 constexpr Duration kAnnounceLimit = seconds(1);
+// Between two attempts to have as many voters as there are candidates.
+constexpr Duration kChangePause = seconds(10);
 
 }  // namespace
 
@@ -37,8 +39,13 @@ void VoterRegister::Swap(const RegisterRecord& expected, std::string lead, std::
   SwapWanted swap{.expected = {.version = expected.version, .exists = expected.exists},
                   .lead = std::move(lead),
                   .charter = std::move(charter)};
-  swap.candidates = candidates_;
+  if (parts_.timer->Now() >= next_change_) swap.candidates = candidates_;
   Add({.limit = limit, .swap = std::move(swap), .done = std::move(done)});
+}
+
+void VoterRegister::SetCandidates(std::vector<std::string> addresses) {
+  candidates_ = std::move(addresses);
+  next_change_ = TimePoint();
 }
 
 void VoterRegister::Add(Call call) {
@@ -132,7 +139,12 @@ void VoterRegister::Step(const ProposerEvent& event) {
   if (result->ok()) {
     // The caller learns a version of this register.
     if (!learns) founded_in_vain_ = false;
-    if (calls_.front().swap && (*result)->swapped) candidates_.clear();
+    if (calls_.front().swap && (*result)->swapped && !calls_.front().swap->candidates.empty()) {
+      // A candidate that has not answered is asked again some time later.
+      next_change_ = parts_.timer->Now() + kChangePause;
+      const size_t wanted = std::min(candidates_.size(), Proposer::kMaxVoters);
+      if (voters().now.voters.size() >= wanted) candidates_.clear();
+    }
   }
   const auto done = std::move(calls_.front().done);
   calls_.pop_front();

@@ -57,8 +57,9 @@ class VoterRegister final : public CharterRegister {
   void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
             Duration limit, std::function<void(absl::StatusOr<SwapResult>)> done) override;
 
-  // The processes at these addresses should be the voters, the preferred ones first. The next swap changes the voters.
-  void SetCandidates(std::vector<std::string> addresses) { candidates_ = std::move(addresses); }
+  // The processes at these addresses should be the voters, the preferred ones first. The next swap changes the voters, and later
+  // ones do if some have not answered.
+  void SetCandidates(std::vector<std::string> addresses);
   // Takes note of voters that were chosen.
   void Learn(const VoterSet& voters);
   // Says to the process at this address, where the job's nodes look for the coordinator first, that the job exists. If that
@@ -90,6 +91,7 @@ class VoterRegister final : public CharterRegister {
   Proposer proposer_;
   std::deque<Call> calls_;  // the first one may be in progress
   std::vector<std::string> candidates_;
+  TimePoint next_change_;           // the voters are not changed before
   std::optional<VoterSet> learnt_;  // while a call is in progress
   bool founded_in_vain_ = false;    // the versions that this process knows are those of another register
   int64_t known_ = 0;               // number of the voters of the last on_voters
