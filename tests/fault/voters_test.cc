@@ -54,10 +54,10 @@ class VotersTest : public testing::Test {
     }
   }
   // Starts agents, one after the other.
-  void Start(int agents) {
+  void Start(int agents, const Args& more = {}) {
     std::vector<Process*> started;
     for (int i = 0; i < agents; ++i) {
-      agents_.push_back(StartAgent());
+      agents_.push_back(StartAgent(more));
       if (i == 0) {
         const std::vector<std::string> line = agents_[0]->AwaitErr("other nodes join with: ");
         ASSERT_THAT(line, SizeIs(1)) << agents_[0]->err();
@@ -170,13 +170,11 @@ TEST_F(VotersTest, WithTwoAgentsTheJobEndsWithTheCoordinator) {
 
 // Two of three agents stop. The third one, which leads, stops its worker, and gives the job up.
 TEST_F(VotersTest, TheMinorityStops) {
-  Start(2);
-  agents_.push_back(StartAgent());
-  ExpectRound({&agent(0), &agent(1), &agent(2)});
+  Start(3, {"--exit-codes=scheduler"});
   agent(1).Signal(SIGSTOP);
   agent(2).Signal(SIGSTOP);
   ASSERT_THAT(agent(0).AwaitErr("event=lead_lost"), SizeIs(1)) << agent(0).err();
-  EXPECT_EQ(agent(0).Wait(), kFailure);
+  EXPECT_EQ(agent(0).Wait(), ProcessEnd{.code = 75});
   EXPECT_THAT(agent(0).err(), HasSubstr("no quorum of the job's voters: 1 of 3 have answered"));
   EXPECT_THAT(LeftOfFirst(), IsEmpty());
   agent(1).Signal(SIGCONT);
