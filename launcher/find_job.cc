@@ -53,6 +53,10 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindJob(asio::io_context& io, 
   limits.advice = "--rdzv-conf=read_timeout=SECONDS changes the limit";
   limits.trace = [&log](absl::string_view text) { log.Detail(text); };
   const auto tell = [&log](absl::string_view text) { log.Say(text); };
+  // An agent at the endpoint that does not coordinate the job knows which one does.
+  if (config.has_voters()) limits.job = config.run_id;
+  if (config.endpoints.size() > 1)
+    limits.more_endpoints.assign(config.endpoints.begin() + 1, config.endpoints.end());
   if (config.candidate_ports.empty()) co_return co_await FindCoordinator(at.host, at.port, limits, tell);
 
   limits.more_ports.assign(config.candidate_ports.begin() + 1, config.candidate_ports.end());

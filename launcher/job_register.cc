@@ -57,12 +57,8 @@ absl::StatusOr<std::unique_ptr<CharterRegister>> OpenJobRegister(boost::asio::io
   return std::make_unique<EtcdRegister>(io, std::move(options));
 }
 
-bool HasVoters(const LaunchConfig& config) {
-  return config.backend == Backend::kC10d && config.max_nodes > 1 && config.rules.quorum == Quorum::kVoters;
-}
-
 std::string NameOfRegister(const LaunchConfig& config) {
-  if (HasVoters(config)) return "the job's voters";
+  if (config.has_voters()) return "a quorum of the job's voters";
   return absl::StrCat("etcd at ", absl::StrJoin(EndpointsOf(config), ", "));
 }
 

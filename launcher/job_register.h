@@ -17,9 +17,6 @@ namespace ddprun {
 absl::StatusOr<std::unique_ptr<CharterRegister>> OpenJobRegister(boost::asio::io_context& io,
                                                                  const LaunchConfig& config);
 
-// Whether nodes of the job, the voters, keep its register.
-bool HasVoters(const LaunchConfig& config);
-
 // What keeps the register, for people: "etcd at etcd1:2379, etcd2:2379".
 std::string NameOfRegister(const LaunchConfig& config);
 

@@ -32,6 +32,7 @@
 #include "launcher/local_address.h"
 #include "launcher/logs/log_directory.h"
 #include "launcher/observers/observers.h"
+#include "launcher/open_registered_job.h"
 #include "launcher/print_out.h"
 #include "launcher/recording_file.h"
 #include "launcher/registered_job.h"
@@ -113,6 +114,14 @@ class Launcher {
   void FindOutWhoHosts() {
     if (ended_) return;
     if (config_.backend == Backend::kEtcd) return FindOwnAddress();
+    if (config_.endpoints.size() > 1) {
+      return ComputeInBackground<std::vector<size_t>>(
+          io_, kResolveLimit, [config = config_] { return EndpointsHere(config); },
+          [this](const std::optional<std::vector<size_t>>& here) {
+            endpoints_here_ = here.value_or(std::vector<size_t>());
+            Begin(!endpoints_here_.empty());
+          });
+    }
     const std::string& host = config_.endpoint.host;
     if (config_.hosting == Hosting::kHere && !config_.candidate_ports.empty()) {
       return ComputeInBackground<std::string>(
@@ -146,25 +155,10 @@ class Launcher {
         });
   }
 
-  RegisteredJob::Parts RegisterParts() {
-    return {.run_id = config_.run_id,
-            .lease = config_.rdzv.lease,
-            .address = address_,
-            .listen = ListenAddress(address_),
-            .service = NameOfRegister(config_),
-            .log = &log_};
-  }
-
   void FindInRegister(const std::string& address) {
     address_ = address;
     if (own_address_.empty()) own_address_ = address;
-    absl::StatusOr<std::unique_ptr<CharterRegister>> charter_register = OpenJobRegister(io_, config_);
-    if (!charter_register.ok()) {
-      return End(EndReason::kRejected, std::string(charter_register.status().message()));
-    }
-    RegisteredJob::Parts parts = RegisterParts();
-    parts.charter_register = *std::move(charter_register);
-    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = RegisteredJob::Open(io_, std::move(parts));
+    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = OpenOnEtcd(io_, config_, log_, address_);
     if (!job.ok()) return End(EndReason::kRejected, std::string(job.status().message()));
     registered_ = *std::move(job);
     FindByRegister();
@@ -233,19 +227,15 @@ class Launcher {
 
   // Opens the coordinator on the first free port of those on which it may be.
   absl::Status OpenCoordinator() {
-    const Endpoint& endpoint = config_.endpoint;
-    std::vector<int> ports = config_.candidate_ports;
-    if (ports.empty()) ports = {endpoint.port};
-    if (HasVoters(config_)) {
-      RegisteredJob::Parts parts = RegisterParts();
-      parts.listen = ListenAddress(endpoint.host);
-      parts.ports = ports;
-      parts.founds = true;
-      ASSIGN_OR_RETURN(registered_, RegisteredJob::Open(io_, std::move(parts)));
+    if (config_.has_voters()) {
+      ASSIGN_OR_RETURN(registered_, OpenAtEndpoint(io_, config_, log_, address_, endpoints_here_));
+      address_ = registered_->address();
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(coordinator_, CoordinatorHost::OpenFirst(io_, ListenAddress(endpoint.host), ports,
-                                                              CoordinatorLog(log_)));
+    std::vector<int> ports = config_.candidate_ports;
+    if (ports.empty()) ports = {config_.endpoint.port};
+    ASSIGN_OR_RETURN(coordinator_, CoordinatorHost::OpenFirst(io_, ListenAddress(config_.endpoint.host),
+                                                              ports, CoordinatorLog(log_)));
     return absl::OkStatus();
   }
 
@@ -268,13 +258,11 @@ class Launcher {
     if (IsLoopback(address_) && !IsLoopback(config_.endpoint.host)) address_ = AddressOfThisMachine();
     if (own_address_.empty()) own_address_ = address_;
     if (!local_addr_.empty()) address_ = local_addr_;
-    if (!HasVoters(config_)) {
+    if (!config_.has_voters()) {
       StartAgent(MakeGrpcLink(io_, found_.address, found_.port), address_);
       co_return;
     }
-    RegisteredJob::Parts parts = RegisterParts();
-    parts.endpoint = ToString(config_.endpoint);
-    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = RegisteredJob::Open(io_, std::move(parts));
+    absl::StatusOr<std::unique_ptr<RegisteredJob>> job = OpenElsewhere(io_, config_, log_, address_);
     if (!job.ok()) {
       End(EndReason::kRejected, std::string(job.status().message()));
       co_return;
@@ -466,6 +454,7 @@ class Launcher {
   std::string local_addr_;                    // --local-addr, or the address of the interface that it names
   std::string own_address_;                   // numeric address of this node; empty: see Network()
   std::string host_of_coordinator_;           // set if this node hosts the coordinator of a scheduler's job
+  std::vector<size_t> endpoints_here_;        // see EndpointsHere; set if there are several endpoints
   std::string address_;                       // name or address at which other nodes reach this node
   absl::Status why_not_host_;                 // not OK: the endpoint names this node, but hosting failed
   FoundCoordinator found_;                    // set unless this node hosts the coordinator

@@ -83,7 +83,11 @@ class RegisteredJob::Link final : public CoordinatorLink {
 RegisteredJob::RegisteredJob(asio::io_context& io, Parts parts)
     : io_(io), parts_(std::move(parts)), announce_timer_(io), search_timer_(io) {}
 
-std::string RegisteredJob::own_address() const { return ToString(Endpoint{parts_.address, host_->port()}); }
+std::string RegisteredJob::own_address() const {
+  // The founders have to agree on the addresses.
+  if (several_found()) return parts_.endpoints[*parts_.own_endpoint];
+  return ToString(Endpoint{parts_.address, host_->port()});
+}
 
 absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_context& io, Parts parts) {
   std::unique_ptr<RegisteredJob> job(new RegisteredJob(io, std::move(parts)));
@@ -119,7 +123,7 @@ void RegisteredJob::MakeVoters() {
   VoterRegister::Parts parts;
   parts.run_id = parts_.run_id;
   parts.self = {.id = RandomUuid(), .address = own_address()};
-  parts.founds = parts_.founds;
+  parts.founds = parts_.own_endpoint && !several_found();
   parts.seed = std::hash<std::string>()(parts.self.id);
   parts.timer = std::make_unique<AsioWakeTimer>(io_);
   parts.client = std::make_unique<GrpcVoteClient>(io_, parts_.run_id);
@@ -128,7 +132,7 @@ void RegisteredJob::MakeVoters() {
   voters_ = voters.get();
   parts_.charter_register = std::move(voters);
   host_->ServeVotes([this](const proto::VoteRequest& request) { return voters_->Answer(request); });
-  if (!parts_.founds) AnnounceLater();
+  AnnounceLater();
 }
 
 void RegisteredJob::PrepareVoters(bool hands_over) {
@@ -169,9 +173,23 @@ void RegisteredJob::AnnounceLater() {
   announce_timer_.expires_after(parts_.lease);
   announce_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    if (lead_->leads()) voters_->Announce(parts_.endpoint);
+    for (size_t i = 0; lead_->leads() && i < parts_.endpoints.size(); ++i) {
+      if (i != parts_.own_endpoint) voters_->Announce(parts_.endpoints[i]);
+    }
     AnnounceLater();
   });
+}
+
+void RegisteredJob::Found(int64_t attempt) {
+  const Duration limit = search_->limit;
+  search_->end += seconds(1);  // so that the error names the endpoints that do not answer
+  SetSearchTimer();
+  voters_->Found(parts_.endpoints, std::make_unique<AsioWakeTimer>(io_), limit,
+                 [this, attempt](const absl::Status& founded) {
+                   if (!Current(attempt)) return;
+                   if (founded.ok()) return lead_->Seek();
+                   EndSearch(founded);
+                 });
 }
 
 std::unique_ptr<CoordinatorLink> RegisteredJob::Follow(const FoundCoordinator& found) {
@@ -189,6 +207,7 @@ void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchRe
   asio::post(io_, [this, alive = std::weak_ptr<int>(alive_), attempt = attempts_] {
     if (alive.expired() || !Current(attempt)) return;
     if (voters_ == nullptr || voters_->voters().number > 0) return lead_->Seek();
+    if (several_found()) return Found(attempt);
     // No round has started, so that nobody but the first coordinator has the job.
     asio::co_spawn(io_, Connect(attempts_, ToString(Endpoint{found_->address, found_->port}), std::nullopt),
                    Rethrow);

@@ -37,9 +37,11 @@ class RegisteredJob {
     std::string listen;                                           // as for CoordinatorHost::Open
     std::vector<int> ports = {0};                                 // the first free one is used; 0: any
     std::unique_ptr<CharterRegister> charter_register = nullptr;  // null: the job's voters keep it
-    // With voters: this process listens where the nodes of the job look for the coordinator first, and leads the job if it is new.
-    bool founds = false;
-    std::string endpoint = {};      // with voters: HOST:PORT of that place
+    // With voters: the places at which the nodes of the job look for the coordinator first, as HOST:PORT.
+    std::vector<std::string> endpoints = {};
+    // With voters: this process listens at this one of the endpoints. If there is one, the process founds the job, unless it exists;
+    // if there are several, the processes at all of them do. nullopt: elsewhere.
+    std::optional<size_t> own_endpoint = {};
     std::string service;            // what keeps the register, for people: "etcd at etcd1:2379"
     const AgentLog* log = nullptr;  // must outlive this object
   };
@@ -62,6 +64,8 @@ class RegisteredJob {
   // standby. nullopt: there is none.
   std::optional<std::pair<std::string, int>> ListenerForWarden() const;
   CoordinatorHost& host() { return *host_; }
+  // Parts::address
+  const std::string& address() const { return parts_.address; }
 
   // Hands the job over, or says in the register that it is over, if this process leads. See CoordinatorHost::Close.
   void Close(const std::string& reason, Duration farewell, std::function<void()> done);
@@ -81,11 +85,15 @@ class RegisteredJob {
   RegisteredJob(boost::asio::io_context& io, Parts parts);
 
   void MakeVoters();
+  // Founds the job together with the processes at the other endpoints.
+  void Found(int64_t attempt);
   // Says which nodes should be the voters from now on.
   void PrepareVoters(bool hands_over);
   void OnVoters(const VoterSet& voters);
   void AnnounceLater();
+  // HOST:PORT at which other nodes reach the coordinator of this process.
   std::string own_address() const;
+  bool several_found() const { return parts_.own_endpoint && parts_.endpoints.size() > 1; }
   void OnLeader(const JobLead::Leader& leader);
   void OnOver(const Charter::End& end);
   void OnTrouble(const absl::Status& why);

@@ -74,6 +74,9 @@ struct LaunchConfig {
   // Rendezvous.
   Backend backend = Backend::kStatic;
   Endpoint endpoint;  // port 0 means any free port, and requires kHere
+  // With --quorum=voters: all endpoints, of which `endpoint` is the first one; an agent must run at each of them when the job starts.
+  // Otherwise that one alone, or empty.
+  std::vector<Endpoint> endpoints;
   // etcd only: all endpoints of the service. There is no other endpoint then, and `hosting` has no meaning.
   std::vector<Endpoint> etcd_endpoints;
   // The ports on which the coordinator may be, if a scheduler started the job; the first one is endpoint.port. The node
@@ -137,6 +140,11 @@ struct LaunchConfig {
   bool dry_run = false;  // only print the commands that would be started
 
   std::vector<std::string> warnings;  // for users, one sentence each
+
+  // Whether nodes of the job, the voters, keep its register.
+  bool has_voters() const {
+    return backend == Backend::kC10d && max_nodes > 1 && rules.quorum == Quorum::kVoters;
+  }
 };
 
 // --store-only: a coordinator with its store, without an agent.

@@ -110,6 +110,23 @@ absl::Status CheckPairs(const EtcdConf& etcd) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<Endpoint>> ParseEndpoints(absl::string_view text, int default_port,
+                                                     absl::string_view of, absl::string_view example) {
+  std::vector<Endpoint> endpoints;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(part, default_port));
+    if (endpoint.port == 0 || IsUnspecifiedAddress(endpoint.host)) {
+      return absl::InvalidArgumentError(absl::StrCat("expected addresses of ", of, ", as in ", example));
+    }
+    if (std::ranges::find(endpoints, endpoint) != endpoints.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected different endpoints of ", of, "; ", ToString(endpoint), " is there twice"));
+    }
+    endpoints.push_back(endpoint);
+  }
+  return endpoints;
+}
+
 // Returns a hint if `entry` contains literal quotes. Nested shells, job files and argument lists can leave
 // quotes in a value by mistake.
 absl::string_view HintAtQuotes(absl::string_view entry) {
@@ -132,19 +149,11 @@ const char* NameOf(Backend backend) {
 }
 
 absl::StatusOr<std::vector<Endpoint>> ParseEtcdEndpoints(absl::string_view text) {
-  std::vector<Endpoint> endpoints;
-  for (const absl::string_view part : absl::StrSplit(text.empty() ? "localhost" : text, ',')) {
-    ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(part, kDefaultEtcdPort));
-    if (endpoint.port == 0 || IsUnspecifiedAddress(endpoint.host)) {
-      return absl::InvalidArgumentError("expected addresses of etcd, as in etcd1:2379,etcd2:2379");
-    }
-    if (std::ranges::find(endpoints, endpoint) != endpoints.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("expected different endpoints of etcd; ", ToString(endpoint), " is there twice"));
-    }
-    endpoints.push_back(endpoint);
-  }
-  return endpoints;
+  return ParseEndpoints(text.empty() ? "localhost" : text, kDefaultEtcdPort, "etcd", "etcd1:2379,etcd2:2379");
+}
+
+absl::StatusOr<std::vector<Endpoint>> ParseAgentEndpoints(absl::string_view text, int default_port) {
+  return ParseEndpoints(text, default_port, "agents", "node1:29400,node2:29400");
 }
 
 absl::StatusOr<RdzvConf> ParseRdzvConf(absl::string_view text, Backend backend,

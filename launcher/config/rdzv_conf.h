@@ -52,6 +52,8 @@ struct RdzvConf {
 // Reads "HOST[:PORT],HOST[:PORT]", the endpoints of etcd's members. Empty: localhost.
 //   Errors: kInvalidArgument with the expected form.
 absl::StatusOr<std::vector<Endpoint>> ParseEtcdEndpoints(absl::string_view text);
+// Likewise, the endpoints of agents.
+absl::StatusOr<std::vector<Endpoint>> ParseAgentEndpoints(absl::string_view text, int default_port);
 
 // Parses "key=value,key=value"; an empty `text` means the defaults above. Durations are clamped to one year.
 //   warnings: receives a sentence for each unknown key, which torchrun ignores silently, and a sentence for

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <climits>
 
 #include "absl/status/status.h"
@@ -96,9 +97,16 @@ absl::Status ReadC10d(const Options& options, LaunchConfig& config) {
                      WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
                                  absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
   }
-  if (options.IsSet("rdzv-endpoint")) {
+  if (absl::StrContains(options.Get("rdzv-endpoint"), ',')) {
+    ASSIGN_OR_RETURN(config.endpoints, ParseAgentEndpoints(options.Get("rdzv-endpoint"), kDefaultC10dPort),
+                     options.Quote("rdzv-endpoint"));
+    config.endpoint = config.endpoints[0];
+  } else if (options.IsSet("rdzv-endpoint")) {
     ASSIGN_OR_RETURN(config.endpoint, ParseEndpoint(options.Get("rdzv-endpoint"), kDefaultC10dPort),
                      options.Quote("rdzv-endpoint"));
+  }
+  if (config.rdzv.is_host && config.endpoints.size() > 1) {
+    return BadValue(options, "rdzv-endpoint", "one endpoint, because --rdzv-conf=is_host is given");
   }
   if (config.rdzv.is_host) config.hosting = *config.rdzv.is_host ? Hosting::kHere : Hosting::kElsewhere;
   RETURN_IF_ERROR(CheckInterface(options, "rdzv-endpoint", config.endpoint.host));
@@ -195,6 +203,18 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
 }
 
 absl::Status CheckVoters(const Options& options, const LaunchConfig& config) {
+  constexpr int kMostEndpoints = 5;
+  const int endpoints = static_cast<int>(config.endpoints.size());
+  if (endpoints > 1 && config.rules.quorum != Quorum::kVoters) {
+    return BadValue(options, "rdzv-endpoint",
+                    "one endpoint; several of them, at which the coordinator may be, need --quorum=voters");
+  }
+  if (endpoints > std::min(config.max_nodes, kMostEndpoints)) {
+    return BadValue(
+        options, "rdzv-endpoint",
+        absl::StrCat("at most ", kMostEndpoints, " endpoints, and no more than nodes (", config.max_nodes,
+                     "): an agent must run at each of them when the job starts"));
+  }
   if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1) return absl::OkStatus();
   if (config.backend != Backend::kC10d) {
     return BadValue(

@@ -124,10 +124,11 @@ absl::Status CheckJob(const HttpResponse& answer, const std::string& job, absl::
 
 // Details of a failed attempt.
 struct Failed {
-  bool refused = false;     // the host is up and refused the connection
-  bool timed_out = false;   // a connect attempt timed out
-  bool hung_up = false;     // the server closed the connection without an answer
-  bool unresolved = false;  // the name server has not answered, or does not know the name
+  bool refused = false;                 // the host is up and refused the connection
+  bool timed_out = false;               // a connect attempt timed out
+  bool hung_up = false;                 // the server closed the connection without an answer
+  bool unresolved = false;              // the name server has not answered, or does not know the name
+  std::optional<Endpoint> leader = {};  // the process there does not have the job, but knows which one has
 };
 
 // Connects to the first of `endpoints` that accepts the connection. Waits for at most `timeout` per
@@ -151,13 +152,11 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
   co_return result;
 }
 
-// Makes one attempt at one port, or, if another process there knows the coordinator of the job, at that one. The caller may retry
-// after kUnavailable.
-//   passed_on: the attempt is at a port of which another process knew.
+// Makes one attempt at one port. The caller may retry after kUnavailable.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& host, int port,
                                                           const std::string& job, Duration connect_timeout,
                                                           Duration answer_timeout, const Trace& trace,
-                                                          Failed& failed, bool passed_on = false) {
+                                                          Failed& failed) {
   const std::string where = ToString(Endpoint{host, port});
   const auto executor = co_await asio::this_coro::executor;
   trace(absl::StrCat("resolving ", host));
@@ -192,36 +191,48 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& hos
   trace(absl::StrCat("GET /healthz: ", answer.ok() ? absl::StrCat("HTTP status ", answer->status)
                                                    : std::string(answer.status().message())));
   if (absl::Status good = CheckAnswer(answer, where); !good.ok()) co_return good;
-  std::optional<Endpoint> leader;
-  const absl::Status has_job = CheckJob(*answer, job, where, leader);
-  if (has_job.ok()) co_return found;
-  if (!leader || passed_on) co_return has_job;
-  // That process may be lost, which says nothing about this one.
-  Failed there;
-  trace(absl::StrCat("the coordinator of the job is at ", ToString(*leader)));
-  co_return co_await TryPort(leader->host, leader->port, job, connect_timeout, answer_timeout, trace, there,
-                             /*passed_on=*/true);
+  if (absl::Status good = CheckJob(*answer, job, where, failed.leader); !good.ok()) co_return good;
+  co_return found;
+}
+
+// Likewise. If the process there does not have the job, and knows which one has, makes an attempt at that one.
+asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPortAndLeader(const std::string& host, int port,
+                                                                   const std::string& job,
+                                                                   Duration connect_timeout,
+                                                                   Duration answer_timeout,
+                                                                   const Trace& trace, Failed& failed) {
+  absl::StatusOr<FoundCoordinator> found =
+      co_await TryPort(host, port, job, connect_timeout, answer_timeout, trace, failed);
+  if (found.ok() || !failed.leader) co_return found;
+  const Endpoint leader = *failed.leader;
+  trace(absl::StrCat("the coordinator of the job is at ", ToString(leader)));
+  Failed there;  // says nothing about this place
+  co_return co_await TryPort(leader.host, leader.port, job, connect_timeout, answer_timeout, trace, there);
 }
 
 // Where to look for the coordinator.
-struct Places {
-  std::vector<std::string> hosts;
+struct Place {
+  std::string host;
   std::vector<int> ports;
+};
+struct Places {
+  std::vector<Place> places;
   std::string job;
 
-  bool one() const { return hosts.size() == 1 && ports.size() == 1; }
+  bool one() const { return places.size() == 1 && places[0].ports.size() == 1; }
 };
 
 // Makes one attempt at each port of `host`, until one has the coordinator. All errors are kUnavailable.
-asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const std::string& host, const Places& places,
+asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const Place& place, const std::string& job,
                                                           Duration connect_timeout, const Trace& trace,
                                                           Failed& failed) {
+  const std::string& host = place.host;
   std::vector<int> silent;  // nothing listens there
   std::string others;       // what else was found
-  for (const int port : places.ports) {
+  for (const int port : place.ports) {
     Failed here;
     const absl::StatusOr<FoundCoordinator> found =
-        co_await TryPort(host, port, places.job, connect_timeout, kAnswerTimeoutOfMany, trace, here);
+        co_await TryPortAndLeader(host, port, job, connect_timeout, kAnswerTimeoutOfMany, trace, here);
     failed.timed_out |= here.timed_out;
     failed.unresolved = here.unresolved;
     // A host that is not reached at one port is not reached at the others either.
@@ -242,14 +253,15 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const std::string& hos
 asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const Places& places, Duration connect_timeout,
                                                       const Trace& trace, Failed& failed) {
   if (places.one()) {
-    co_return co_await TryPort(places.hosts[0], places.ports[0], places.job, connect_timeout, kAnswerTimeout,
-                               trace, failed);
+    const Place& place = places.places[0];
+    co_return co_await TryPortAndLeader(place.host, place.ports[0], places.job, connect_timeout,
+                                        kAnswerTimeout, trace, failed);
   }
   std::vector<std::string> errors;
   bool resolved = false;
-  for (const std::string& host : places.hosts) {
+  for (const Place& place : places.places) {
     const absl::StatusOr<FoundCoordinator> found =
-        co_await TryHost(host, places, connect_timeout, trace, failed);
+        co_await TryHost(place, places.job, connect_timeout, trace, failed);
     if (found.ok()) co_return found;
     errors.emplace_back(found.status().message());
     resolved |= !failed.unresolved;
@@ -263,9 +275,11 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> Try(const Places& places, Dura
 asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
     std::string host, int port, FindLimits limits, std::function<void(absl::string_view)> tell) {
   const std::string where = ToString(Endpoint{host, port});
-  Places places = {.hosts = {host}, .ports = {port}, .job = limits.job};
-  places.hosts.insert(places.hosts.end(), limits.more_hosts.begin(), limits.more_hosts.end());
-  places.ports.insert(places.ports.end(), limits.more_ports.begin(), limits.more_ports.end());
+  std::vector<int> ports = {port};
+  ports.insert(ports.end(), limits.more_ports.begin(), limits.more_ports.end());
+  Places places = {.places = {{host, ports}}, .job = limits.job};
+  for (const std::string& other : limits.more_hosts) places.places.push_back({other, ports});
+  for (const Endpoint& other : limits.more_endpoints) places.places.push_back({other.host, {other.port}});
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;
   Duration pause = kFirstPause, connect_timeout = kFirstConnectTimeout;
   std::string told;

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/time.h"
 #include "boost/asio/awaitable.hpp"
+#include "net/endpoint.h"
 
 namespace ddprun {
 
@@ -25,6 +26,8 @@ struct FindLimits {
   std::vector<int> more_ports = {};
   // Further names or addresses of the coordinator's host, all of which are tried.
   std::vector<std::string> more_hosts = {};
+  // Further endpoints at which it may be. Not together with more_ports and more_hosts; `job` must be set.
+  std::vector<Endpoint> more_endpoints = {};
   // If not empty: a coordinator that does not have this job is passed over, and the search continues.
   std::string job = {};
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.

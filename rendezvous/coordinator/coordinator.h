@@ -55,7 +55,7 @@ class CharterKeeper {
   // Returns how long this process leads, unless its lead is renewed.
   virtual Duration LeadLeft() const = 0;
   // Adds to an order to start a round how its nodes find the next coordinator.
-  virtual void Complete(proto::Start& start) const = 0;
+  virtual void Complete(proto::Start& /*start*/) const {}
 };
 
 // A node in the round of the job that a process leads.

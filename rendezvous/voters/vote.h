@@ -50,6 +50,7 @@ struct VoteRequest {
   Ballot has_charter = {};
   // The sender's voters. A process that has just founded the same job learns from them that the job exists.
   std::optional<VoterSet> voters = {};
+  bool wants_voters = false;  // the reply says which voters the process knows
 };
 
 struct VoteReply {
@@ -61,6 +62,7 @@ struct VoteReply {
   Ballot accepted = {};  // of `record`
   std::optional<VotedRecord> record = {};  // what the voter has accepted last; not in replies to kAccept
   bool charter_omitted = false;            // `record` has no charter, because the sender has it
+  std::optional<VoterSet> voters = {};     // if they are wanted and known
 };
 
 }  // namespace ddprun

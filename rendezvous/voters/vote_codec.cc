@@ -110,6 +110,7 @@ proto::VoteRequest EncodeVoteRequest(const std::string& run_id, const VoteReques
   message.set_charter_omitted(request.charter_omitted);
   Encode(request.has_charter, message.mutable_has_charter());
   if (request.voters) *message.mutable_voters() = EncodeVoters(*request.voters);
+  message.set_wants_voters(request.wants_voters);
   return message;
 }
 
@@ -118,6 +119,7 @@ absl::StatusOr<VoteRequest> DecodeVoteRequest(const proto::VoteRequest& message)
   ASSIGN_OR_RETURN(request.ballot, Decode(message.ballot()));
   ASSIGN_OR_RETURN(request.next, Decode(message.next()));
   ASSIGN_OR_RETURN(request.has_charter, Decode(message.has_charter()));
+  request.wants_voters = message.wants_voters();
   if (message.has_voters()) {
     ASSIGN_OR_RETURN(request.voters, DecodeVoters(message.voters()));
   }
@@ -146,6 +148,7 @@ proto::VoteReply EncodeVoteReply(const VoteReply& reply) {
   Encode(reply.accepted, message.mutable_accepted());
   if (reply.record) Encode(*reply.record, message.mutable_record());
   message.set_charter_omitted(reply.charter_omitted);
+  if (reply.voters) *message.mutable_voters() = EncodeVoters(*reply.voters);
   return message;
 }
 
@@ -159,6 +162,9 @@ absl::StatusOr<VoteReply> DecodeVoteReply(const proto::VoteReply& message) {
   ASSIGN_OR_RETURN(reply.accepted, Decode(message.accepted()));
   if (message.has_record()) {
     ASSIGN_OR_RETURN(reply.record, Decode(message.record()));
+  }
+  if (message.has_voters()) {
+    ASSIGN_OR_RETURN(reply.voters, DecodeVoters(message.voters()));
   }
   return reply;
 }

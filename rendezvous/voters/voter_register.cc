@@ -54,6 +54,18 @@ void VoterRegister::Add(Call call) {
   SetTimer();
 }
 
+void VoterRegister::Found(const std::vector<std::string>& addresses, std::unique_ptr<WakeTimer> timer,
+                          Duration limit, std::function<void(absl::Status)> done) {
+  founding_.emplace(parts_.self, addresses, parts_.client.get(), std::move(timer));
+  founding_->Start(limit, [this, done = std::move(done)](absl::StatusOr<VoterSet> founded) {
+    const auto call = done;  // the end of `founding_` is that of this function
+    if (founded.ok()) Learn(*founded);
+    const absl::Status status = founded.status();
+    founding_.reset();
+    call(status);
+  });
+}
+
 void VoterRegister::Announce(const std::string& address) {
   if (address == parts_.self.address) return;
   parts_.client->Send(address, {.voters = voters()}, kAnnounceLimit, [](const absl::StatusOr<VoteReply>&) {});
@@ -84,7 +96,9 @@ absl::StatusOr<proto::VoteReply> VoterRegister::Answer(const proto::VoteRequest&
   // The voters of a job change when its first round has several nodes.
   if (parts_.founds && voters().number == 1 && vote.voters && vote.voters->number > 1)
     FoundElsewhere(*vote.voters);
-  ASSIGN_OR_RETURN(const VoteReply reply, acceptor_.Vote(vote));
+  if (founding_ && vote.voters && vote.voters->number > 0) founding_->Learn(*vote.voters);
+  ASSIGN_OR_RETURN(VoteReply reply, acceptor_.Vote(vote));
+  if (vote.wants_voters && voters().number > 0) reply.voters = voters();
   return EncodeVoteReply(reply);
 }
 

@@ -16,22 +16,13 @@
 #include "proto/voters.pb.h"
 #include "rendezvous/charter/charter_register.h"
 #include "rendezvous/voters/acceptor.h"
+#include "rendezvous/voters/founding.h"
 #include "rendezvous/voters/proposer.h"
 #include "rendezvous/voters/vote.h"
+#include "rendezvous/voters/vote_client.h"
 #include "rendezvous/voters/voter_set.h"
 
 namespace ddprun {
-
-// Sends votes to other processes.
-//   Threads: that of the register's timer.
-class VoteClient {
- public:
-  virtual ~VoteClient() = default;
-  // Calls `done` once, not within this call, at the latest soon after `limit`; not after this object is destroyed.
-  //   address: HOST:PORT.
-  virtual void Send(const std::string& address, const VoteRequest& request, Duration limit,
-                    std::function<void(absl::StatusOr<VoteReply>)> done) = 0;
-};
 
 // Each process of the job has one. It is a voter if a set of voters includes it. A process that knows no voters learns them from
 // a node of the job: Learn.
@@ -52,6 +43,10 @@ class VoterRegister final : public CharterRegister {
   VoterRegister(const VoterRegister&) = delete;
   VoterRegister& operator=(const VoterRegister&) = delete;
 
+  // Founds the register together with the processes at the other addresses; see Founding. Then voters() are known. At most once;
+  // Parts::founds is false.
+  void Found(const std::vector<std::string>& addresses, std::unique_ptr<WakeTimer> timer, Duration limit,
+             std::function<void(absl::Status)> done);
   // Calls are carried out one at a time.
   void Read(Duration limit, std::function<void(absl::StatusOr<RegisterRecord>)> done) override;
   void Swap(const RegisterRecord& expected, std::string lead, std::optional<std::string> charter,
@@ -87,6 +82,7 @@ class VoterRegister final : public CharterRegister {
   void SetTimer();
 
   Parts parts_;
+  std::optional<Founding> founding_;  // set after Found until its end
   Acceptor acceptor_;
   Proposer proposer_;
   std::deque<Call> calls_;  // the first one may be in progress

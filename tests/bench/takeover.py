@@ -1,4 +1,4 @@
-"""Measures jobs with a register on etcd: the loss and the hand-over of the coordinator, and what the register adds to a restart."""
+"""Measures jobs with a register, on etcd or among voters: the loss and the hand-over of the coordinator, and what it adds to a restart."""
 
 import contextlib
 import os
@@ -39,11 +39,23 @@ def etcd(on=lambda command: command, address="127.0.0.1"):
             measure.jobs.stop(server)
 
 
-def agents(options, endpoint, name, backend="etcd"):
+# What keeps the register: the options of the agents.
+KINDS = {
+    "etcd": ["--rdzv-backend=etcd"],
+    "voters": ["--rdzv-backend=c10d", "--quorum=voters"],
+    "c10d": ["--rdzv-backend=c10d"],  # no register
+}
+
+
+def agents(options, kind, endpoint, name):
     return [
-        options.ddprun, "--nnodes=1:3", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={name}",
+        options.ddprun, "--nnodes=1:3", *KINDS[kind], f"--rdzv-endpoint={endpoint}", f"--rdzv-id={name}",
         "--max-restarts=9", f"--rdzv-conf=last_call_timeout=2,lease_ms={LEASE_S * 1000}", options.worker,
     ]  # fmt: skip
+
+
+def endpoint_of(kind, of_etcd):
+    return of_etcd if kind == "etcd" else f"127.0.0.1:{measure.jobs.free_port()}"
 
 
 @contextlib.contextmanager
@@ -78,26 +90,31 @@ def _content(log):
         return file.read()
 
 
-def signaled(options, endpoint, run, signo):
+def signaled(options, kind, endpoint, run, signo):
     """Signals the agent of the coordinator. Returns the seconds until the last worker of the two others starts."""
-    with job([agents(options, endpoint, f"{signo}-{run}")] * 3) as (processes, stamps, _):
+    with job([agents(options, kind, endpoint_of(kind, endpoint), f"{signo}-{run}")] * 3) as (processes, stamps, _):
         begin = time.monotonic_ns()
         processes[0].send_signal(signo)
         return (max(ns for _, _, ns in stamps.read(2)) - begin) / 1e9
 
 
-def cut(options):
+def cut(options, kind):
     """Cuts the link of the coordinator's host. Returns the same as signaled()."""
-    with Hosts(4) as hosts, etcd(lambda command: hosts.on(4, command), hosts.address(4)) as endpoint:
-        with job([hosts.on(i, agents(options, endpoint, "cut")) for i in (1, 2, 3)]) as (_, stamps, _):
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(Hosts(4 if kind == "etcd" else 3))
+        endpoint = f"{hosts.address(1)}:29400"
+        if kind == "etcd":
+            endpoint = stack.enter_context(etcd(lambda command: hosts.on(4, command), hosts.address(4)))
+        commands = [hosts.on(i, agents(options, kind, endpoint, "cut")) for i in (1, 2, 3)]
+        with job(commands) as (_, stamps, _):
             begin = time.monotonic_ns()
             hosts.cut(1)
             return (max(ns for _, _, ns in stamps.read(2)) - begin) / 1e9
 
 
-def restart(options, endpoint, name, backend):
+def restart(options, kind, endpoint, name):
     """Kills a worker. Returns the seconds until the last new worker of the three agents starts."""
-    with job([agents(options, endpoint, name, backend)] * 3) as (_, stamps, workers):
+    with job([agents(options, kind, endpoint_of(kind, endpoint), name)] * 3) as (_, stamps, workers):
         seconds = []
         for _ in range(3):
             begin = time.monotonic_ns()
@@ -109,30 +126,36 @@ def restart(options, endpoint, name, backend):
 
 def bench_takeover(options, table):
     own = measure.median([measure.own_start(options.worker) for _ in range(options.runs)])
+    registers = ("etcd", "voters")
     with etcd() as endpoint:
-        kills, moves = [], []
+        took = {(kind, signo): [] for kind in registers for signo in (signal.SIGKILL, signal.SIGTERM)}
         for run in range(options.runs):
             progress(f"run {run + 1}/{options.runs}: the agent of the coordinator is killed, and ended")
-            kills.append(signaled(options, endpoint, run, signal.SIGKILL))
-            moves.append(signaled(options, endpoint, run, signal.SIGTERM))
-        table.row("SIGKILL of the coordinator's agent to the last new worker, 3 agents, etcd", measure.median(kills), 0.5, "s",
-                  f"lease of {LEASE_S} s; slowest {max(kills):.3f} s")  # fmt: skip
-        table.row("SIGTERM of the coordinator's agent to the last new worker, 3 agents, etcd", ms(measure.median(moves)), ms(own) + 100, "ms",
-                  f"the worker's own start {ms(own):.2f} ms + 100 ms; slowest {ms(max(moves)):.1f} ms")  # fmt: skip
+            for kind, signo in took:
+                took[kind, signo].append(signaled(options, kind, endpoint, run, signo))
+        for kind in registers:
+            kills, moves = took[kind, signal.SIGKILL], took[kind, signal.SIGTERM]
+            table.row(f"SIGKILL of the coordinator's agent to the last new worker, 3 agents, {kind}", measure.median(kills), 0.5, "s",
+                      f"lease of {LEASE_S} s; slowest {max(kills):.3f} s")  # fmt: skip
+            table.row(f"SIGTERM of the coordinator's agent to the last new worker, 3 agents, {kind}", ms(measure.median(moves)), ms(own) + 100,
+                      "ms", f"the worker's own start {ms(own):.2f} ms + 100 ms; slowest {ms(max(moves)):.1f} ms")  # fmt: skip
         counter = iter(range(10**6))
-        took = medians(options.runs, {
-            "etcd": lambda: restart(options, endpoint, f"restart-{next(counter)}", "etcd"),
-            "c10d": lambda: restart(options, f"127.0.0.1:{measure.jobs.free_port()}", "restart", "c10d"),
-        })  # fmt: skip
-        table.row("SIGKILL of a worker to the last new worker, 3 agents, etcd", ms(took["etcd"]), ms(took["c10d"]) + 2, "ms",
-                  f"c10d {ms(took['c10d']):.1f} ms + 2 ms")  # fmt: skip
-    cuts = []
+        restarts = medians(
+            options.runs,
+            {kind: lambda kind=kind: restart(options, kind, endpoint, f"restart-{next(counter)}") for kind in KINDS},
+        )
+        for kind in registers:
+            table.row(f"SIGKILL of a worker to the last new worker, 3 agents, {kind}", ms(restarts[kind]), ms(restarts["c10d"]) + 2, "ms",
+                      f"c10d {ms(restarts['c10d']):.1f} ms + 2 ms")  # fmt: skip
+    cuts = {kind: [] for kind in registers}
     try:
         for run in range(options.runs):
             progress(f"run {run + 1}/{options.runs}: the link of the coordinator is cut")
-            cuts.append(cut(options))
+            for kind in registers:
+                cuts[kind].append(cut(options, kind))
     except RuntimeError as error:
         return table.missing("cut of the coordinator's link", str(error))
-    table.row("cut of the coordinator's link to the last new worker, 3 hosts, etcd", measure.median(cuts), LEASE_S + 1, "s",
-              f"lease of {LEASE_S} s + 1 s; slowest {max(cuts):.3f} s")  # fmt: skip
+    for kind in registers:
+        table.row(f"cut of the coordinator's link to the last new worker, 3 hosts, {kind}", measure.median(cuts[kind]), LEASE_S + 1, "s",
+                  f"lease of {LEASE_S} s + 1 s; slowest {max(cuts[kind]):.3f} s")  # fmt: skip
     return None

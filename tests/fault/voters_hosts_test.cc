@@ -1,11 +1,15 @@
 // Jobs whose agents keep the register of the job, on three simulated hosts: the host or the network of the coordinator is lost. In
 // every case the job ends with all steps and the loss of an undisturbed run.
+#include <signal.h>
+
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fault/testing/host_job.h"
+#include "tests/fault/testing/job.h"
 
 namespace ddprun {
 namespace {
@@ -69,6 +73,61 @@ TEST_F(VotersHostsTest, TheCableOfTheCoordinatorsHostIsCutAndHealed) {
   for (const int host : {0, 1, 2}) job().AwaitWorld(host, 3);
   EXPECT_THAT(job().agent(0).err(), HasSubstr("event=lead_lost"));
   ExpectCloseResult({0, 1, 2});
+}
+
+// The first three of four hosts have an endpoint each, at which the coordinator may be.
+class EndpointsOfVotersTest : public HostFaultTest {
+ protected:
+  void SetUp() override {
+    HostFaultTest::SetUp();
+    if (IsSkipped()) return;
+    job_ =
+        std::make_unique<HostJob>(4, Args{"--nnodes=4", "--quorum=voters"}, Args{WorkerPath(), gate_.flag()});
+    for (const int host : {0, 1, 2})
+      endpoints_ += (host == 0 ? "" : ",") + job_->hosts().name(host) + ":29400";
+  }
+  void Start(int host, const Args& more = {}) {
+    job_->Start(host, Args{"--rdzv-endpoint=" + endpoints_} + more);
+  }
+  int Leader() {
+    for (const int host : {0, 1, 2}) {
+      if (job_->agent(host).err().find("event=lead_begun") != std::string::npos) return host;
+    }
+    return -1;
+  }
+
+  Gate gate_;
+  std::unique_ptr<HostJob> job_;
+  std::string endpoints_;
+};
+
+TEST_F(EndpointsOfVotersTest, TheCoordinatorIsLostBeforeTheFirstRound) {
+  for (const int host : {0, 1, 2}) Start(host);
+  for (const int host : {0, 1, 2}) job_->AwaitLogged(host, "3/4 nodes joined");
+  const int leader = Leader();
+  ASSERT_GE(leader, 0);
+  FaultNow();
+  job_->agent(leader).Signal(SIGKILL);
+  EXPECT_EQ(job_->agent(leader).Wait(), kKilled);
+  // It is the first one of its list, and another node coordinates the job.
+  Start(leader);
+  Start(3);
+  for (const int host : {0, 1, 2, 3}) job_->AwaitWorld(host, 4);
+  EXPECT_THAT(job_->agent(leader).err(), Not(HasSubstr("event=lead_begun")));
+  gate_.Open();
+  for (const int host : {0, 1, 2, 3}) job_->ExpectEnd(host, {.code = 0});
+}
+
+TEST_F(EndpointsOfVotersTest, AnEndpointWithoutAnAgentIsNamed) {
+  const Args soon = {"--rdzv-conf=read_timeout=2"};
+  Start(0, soon);
+  Start(1, soon);
+  FaultNow();
+  for (const int host : {0, 1}) {
+    EXPECT_EQ(job_->agent(host).Wait(), ProcessEnd{.code = 1});
+    EXPECT_THAT(job_->agent(host).err(), HasSubstr("not all endpoints of the job have answered within 2 s: " +
+                                                   job_->hosts().name(2) + ":29400: "));
+  }
 }
 
 }  // namespace
