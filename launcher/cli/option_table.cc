@@ -78,8 +78,9 @@ constexpr OptionSpec kOptions[] = {
      .name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
      .help = "Address of the coordinator. With c10d, the node with this address hosts the coordinator, and "
-             "PORT defaults to 29400. With static, the node with rank 0 hosts the coordinator, and PORT is "
-             "required. With etcd, the addresses of etcd's members, separated by commas; PORT defaults to "
+             "PORT defaults to 29400; with --quorum=voters, there may be up to five addresses, separated by "
+             "commas. With static, the node with rank 0 hosts the coordinator, and PORT is required. With "
+             "etcd, the addresses of etcd's members, separated by commas; PORT defaults to "
              "2379."},
     {.section = kRendezvous,
      .name = "rdzv-id",

@@ -57,7 +57,13 @@ TEST(VotersOptionsTest, BadCombinationsAreErrors) {
       {{"--nnodes=1:8", "--rdzv-backend=c10d", "--rdzv-endpoint=a,b,c,d,e,f"}, "at most 5 endpoints"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2", "--rdzv-conf=is_host=true"}, "is_host is given"},
   };
-  for (const auto& c : cases) EXPECT_THAT(Machine().UsageError(Args(c.args)), HasSubstr(c.want));
+  for (const auto& c : cases) {
+    std::vector<std::string> args = c.args;
+    args.emplace_back("train");
+    const absl::Status status = Machine().Parse(Args(args)).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << c.want;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.want));
+  }
 }
 
 }  // namespace

@@ -13,7 +13,4 @@ namespace ddprun {
 std::shared_ptr<grpc::Channel> MakeCoordinatorChannel(const std::string& address, int port,
                                                       int max_message_bytes = 4 << 20);
 
-// Like MakeCoordinatorChannel. `address` is HOST:PORT, where HOST may be a name.
-std::shared_ptr<grpc::Channel> MakeChannelTo(const std::string& address, int max_message_bytes);
-
 }  // namespace ddprun

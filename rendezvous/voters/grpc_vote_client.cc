@@ -3,8 +3,23 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <exception>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/experimental/awaitable_operators.hpp"
+#include "boost/asio/posix/stream_descriptor.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "net/endpoint.h"
+#include "net/name_lookup.h"
+#include "net/tcp.h"
 #include "proto/voters.grpc.pb.h"
 #include "rendezvous/client/grpc_channel.h"
 #include "rendezvous/voters/vote_codec.h"
@@ -12,6 +27,10 @@
 namespace ddprun {
 namespace {
 
+namespace asio = boost::asio;
+using namespace asio::experimental::awaitable_operators;  // NOLINT: operator|| on awaitables
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // The channels of voters that have exited are closed when there are so many.
 constexpr size_t kMaxChannels = 32;
 constexpr int kMaxReplyBytes = 64 << 20;
@@ -22,20 +41,76 @@ struct Messages {
   std::unique_ptr<proto::Voters::Stub> stub;
 };
 
+void Rethrow(std::exception_ptr error) {
+  if (error) std::rethrow_exception(error);
+}
+
+// The name is not left to gRPC, whose lookups ignore the rules of the host (nsswitch.conf) and may take seconds for a name that
+// /etc/hosts has.
+asio::awaitable<absl::StatusOr<asio::ip::tcp::endpoint>> Resolve(asio::io_context& io, Endpoint endpoint,
+                                                                 TimePoint end) {
+  const NameLookup lookup(endpoint.host, endpoint.port);
+  if (lookup.fd() >= 0) {
+    asio::posix::stream_descriptor answer(io);
+    answer.assign(lookup.fd());
+    const absl::Cleanup not_ours = [&answer] { answer.release(); };
+    asio::steady_timer timer(io, end);
+    const auto resolved = co_await (answer.async_wait(asio::posix::stream_descriptor::wait_read, kAwait) ||
+                                    timer.async_wait(kAwait));
+    if (resolved.index() != 0) {
+      co_return absl::DeadlineExceededError(absl::StrCat(endpoint.host, " does not resolve in time"));
+    }
+  }
+  const absl::StatusOr<std::vector<SocketAddress>> found = lookup.Result();
+  if (!found.ok()) co_return found.status();
+  if (found->empty()) co_return absl::UnavailableError(absl::StrCat(endpoint.host, " has no address"));
+  co_return ToEndpoint(found->front());
+}
+
 }  // namespace
 
-GrpcVoteClient::GrpcVoteClient(boost::asio::io_context& io, std::string run_id)
-    : run_id_(std::move(run_id)), calls_(io) {}
+GrpcVoteClient::GrpcVoteClient(asio::io_context& io, std::string run_id)
+    : io_(io), run_id_(std::move(run_id)), calls_(io) {}
 
-void GrpcVoteClient::Send(const std::string& address, const VoteRequest& request, Duration limit,
-                          std::function<void(absl::StatusOr<VoteReply>)> done) {
+void GrpcVoteClient::Send(const std::string& address, const VoteRequest& request, Duration limit, Done done) {
+  const TimePoint end = std::chrono::steady_clock::now() + limit;
+  proto::VoteRequest message = EncodeVoteRequest(run_id_, request);
+  const auto known = channels_.find(address);
+  if (known != channels_.end())
+    return SendOn(known->second, address, std::move(message), end, std::move(done));
+  asio::co_spawn(io_, ResolveAndSend(address, std::move(message), end, std::move(done)), Rethrow);
+}
+
+asio::awaitable<void> GrpcVoteClient::ResolveAndSend(std::string address, proto::VoteRequest request,
+                                                     TimePoint end, Done done) {
+  const std::weak_ptr<int> alive = alive_;
+  // An error of a coroutine that has not been suspended would call `done` within Send.
+  co_await asio::post(io_, asio::use_awaitable);
+  if (alive.expired()) co_return;
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address, -1);
+  if (!endpoint.ok()) {
+    done(endpoint.status());
+    co_return;
+  }
+  const absl::StatusOr<asio::ip::tcp::endpoint> resolved = co_await Resolve(io_, *endpoint, end);
+  if (alive.expired()) co_return;
+  if (!resolved.ok()) {
+    done(resolved.status());
+    co_return;
+  }
   if (channels_.size() >= kMaxChannels && !channels_.contains(address)) channels_.clear();
   std::shared_ptr<grpc::Channel>& channel = channels_[address];
-  if (channel == nullptr) channel = MakeChannelTo(address, kMaxReplyBytes);
+  if (channel == nullptr)
+    channel = MakeCoordinatorChannel(resolved->address().to_string(), resolved->port(), kMaxReplyBytes);
+  SendOn(std::shared_ptr(channel), address, std::move(request), end, std::move(done));
+}
+
+void GrpcVoteClient::SendOn(const std::shared_ptr<grpc::Channel>& channel, const std::string& address,
+                            proto::VoteRequest request, TimePoint end, Done done) {
   auto messages = std::make_shared<Messages>();
-  messages->request = EncodeVoteRequest(run_id_, request);
+  messages->request = std::move(request);
   calls_.Send(
-      std::chrono::steady_clock::now() + limit,
+      end,
       [messages, channel](grpc::ClientContext* context, std::function<void(grpc::Status)> ended) {
         messages->stub = proto::Voters::NewStub(channel);
         messages->stub->async()->Vote(context, &messages->request, &messages->reply, std::move(ended));

@@ -8,9 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "boost/asio/awaitable.hpp"
 #include "boost/asio/io_context.hpp"
+#include "proto/voters.pb.h"
 #include "rendezvous/client/unary_calls.h"
-#include "rendezvous/voters/voter_register.h"
+#include "rendezvous/voters/vote_client.h"
 
 namespace ddprun {
 
@@ -22,9 +26,19 @@ class GrpcVoteClient final : public VoteClient {
             std::function<void(absl::StatusOr<VoteReply>)> done) override;
 
  private:
+  using Done = std::function<void(absl::StatusOr<VoteReply>)>;
+
+  // Resolves the host of `address`, then sends the request.
+  boost::asio::awaitable<void> ResolveAndSend(std::string address, proto::VoteRequest request, TimePoint end,
+                                              Done done);
+  void SendOn(const std::shared_ptr<grpc::Channel>& channel, const std::string& address,
+              proto::VoteRequest request, TimePoint end, Done done);
+
+  boost::asio::io_context& io_;
   const std::string run_id_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // by address
   UnaryCalls calls_;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // checked by coroutines
 };
 
 }  // namespace ddprun
