@@ -108,6 +108,7 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   lead.on_trouble = [j = job.get()](const absl::Status& why) { j->OnTrouble(why); };
   lead.log = CoordinatorLog(*p.log);
   if (job->voters_ != nullptr) {
+    lead.register_outlives_job = false;
     lead.before_write = [j = job.get()](bool hands_over) { j->PrepareVoters(hands_over); };
     lead.complete_start = [j = job.get()](proto::Start& start) {
       start.set_voters(EncodeVoters(j->voters_->voters()).SerializeAsString());

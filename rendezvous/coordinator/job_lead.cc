@@ -56,7 +56,8 @@ void JobLead::End(std::function<void()> done) {
   const bool ends = ending_ || machine_.state() == State::kLeaving || parts_.coordinator->hands_over();
   const bool is_over = machine_.state() == State::kLeading && outcome_;
   ended_ = std::move(done);
-  if (abandoned_ || (!ends && !is_over)) {
+  const bool is_written = is_over && !parts_.register_outlives_job;  // the charter is; see Coordinator
+  if (abandoned_ || is_written || (!ends && !is_over)) {
     ends_soon_ = true;
     return WakeSoon();
   }
@@ -70,7 +71,7 @@ void JobLead::Write(int64_t number, const Charter& charter) {
   DDPRUN_CHECK(number == charters_ + 1, "charter " << number << " follows charter " << charters_);
   charters_ = number;
   outcome_ = charter.end ? std::optional(charter.end->outcome) : std::nullopt;
-  if (parts_.before_write) parts_.before_write(/*hands_over=*/false);
+  if (parts_.before_write && !charter.end) parts_.before_write(/*hands_over=*/false);
   charters_to_write_.push_back(EncodeCharter(parts_.run_id, charter));
   WakeSoon();
 }

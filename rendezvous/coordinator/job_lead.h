@@ -40,6 +40,9 @@ class JobLead final : private CharterKeeper {
     std::string id;                               // as LeadershipRules::id
     std::string address;                          // as LeadershipRules::address
     CharterRegister* charter_register = nullptr;  // must outlive this object
+    // Whether the register still exists when all processes of the job have exited. If not, the end of a job is not written: those
+    // who would have to keep it have ended, too.
+    bool register_outlives_job = true;
     Coordinator* coordinator = nullptr;  // has CoordinatorLimits::registered; must outlive this object
     std::unique_ptr<WakeTimer> timer;
     std::function<BootTime()> boot_now = &BootClock::now;

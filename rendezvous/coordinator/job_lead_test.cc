@@ -69,7 +69,7 @@ class Clock {
 
 struct Process {
   Process(Clock* clock, MemoryRecord* service, std::string process_name, const std::string& job = "j",
-          Duration lease = kLease)
+          Duration lease = kLease, bool register_outlives_job = true)
       : name(std::move(process_name)), reg(service) {
     const auto log = [this](absl::string_view event, absl::string_view, absl::string_view reason) {
       log_text += absl::StrCat(event, " ", reason, "\n");
@@ -82,6 +82,7 @@ struct Process {
     parts.id = name;
     parts.address = name + ":1";
     parts.charter_register = &reg;
+    parts.register_outlives_job = register_outlives_job;
     parts.coordinator = coordinator.get();
     parts.timer = clock->NewTimer();
     parts.boot_now = [clock] { return clock->boot_now(); };
@@ -280,6 +281,21 @@ TEST_F(JobLeadTest, AJobThatIsOverIsNotLedAgain) {
   ASSERT_TRUE(second_.over.has_value());
   EXPECT_EQ(second_.over->outcome, Dismissal::kStopped);
   EXPECT_THAT(second_.over->why, HasSubstr("enough"));
+}
+
+TEST_F(JobLeadTest, TheEndOfAJobIsNotWrittenToARegisterThatEndsWithIt) {
+  Process third(&clock_, &service_, "third", "j", kLease, /*register_outlives_job=*/false);
+  third.lead->Seek();
+  clock_.Run();
+  SendTo(third, a_, Joining("a"));
+  third.coordinator->Stop("j", "enough", [](const absl::StatusOr<std::string>&) {});
+  clock_.Run();
+  const int swaps = third.reg.swaps;
+  third.lead->End([&third] { third.log_text = "ended"; });
+  clock_.Run();
+  EXPECT_EQ(third.log_text, "ended");
+  EXPECT_EQ(third.reg.swaps, swaps);
+  EXPECT_EQ(Written()->end->outcome, Dismissal::kStopped);
 }
 
 TEST_F(JobLeadTest, AJobForWhichTooFewNodesCameMayBeStartedAgain) {
