@@ -14,10 +14,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/program_options.hpp"
 #include "launcher/ctl/coordinator_page.h"
+#include "launcher/ctl/locate_coordinator.h"
 #include "launcher/ctl/page_text.h"
 #include "launcher/ctl/read_time.h"
 #include "launcher/ctl/slurm_script.h"
@@ -68,8 +70,9 @@ struct Request {
   std::string backend;
   std::string endpoint_text;
   std::string conf;
-  Endpoint endpoint;       // of the coordinator; with a register, as it was found last
-  FindLeader find_leader;  // empty: the job has no register
+  std::vector<Endpoint> endpoints;  // without etcd: where the coordinator may be
+  Endpoint endpoint;                // of the coordinator, as it was found last
+  FindLeader find_leader;           // empty: the register is not on etcd
   std::string job;
   std::string reason;
   Duration deadline{};
@@ -82,9 +85,9 @@ po::options_description VisibleOptions(Request& request) {
   po::options_description options("Options");
   options.add_options()("help,h", "print this text")(
       "rdzv-endpoint", po::value(&request.endpoint_text)->default_value("localhost:29400"),
-      "HOST[:PORT] of the coordinator; with etcd, HOST[:PORT],... of etcd")(
-      "rdzv-backend", po::value(&request.backend)->value_name("etcd"),
-      "the job has a register on etcd, which knows its coordinator; needs --job")(
+      "HOST[:PORT] of the coordinator; with several endpoints, HOST[:PORT],...; with etcd, HOST[:PORT],... "
+      "of etcd")("rdzv-backend", po::value(&request.backend)->value_name("etcd"),
+                 "the job has a register on etcd, which knows its coordinator; needs --job")(
       "rdzv-conf", po::value(&request.conf)->value_name("KEY=VALUE,..."), "how to use etcd, as for ddprun")(
       "job", po::value(&request.job),
       "the --rdzv-id of the job; optional if the coordinator has only one job")(
@@ -157,16 +160,21 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, const 
   if (!request.backend.empty() && request.backend != "c10d" && request.backend != "static")
     throw po::error(absl::StrCat("--rdzv-backend=", request.backend, ": expected etcd, c10d or static"));
   if (!request.conf.empty()) throw po::error("--rdzv-conf has an effect only with --rdzv-backend=etcd");
-  absl::StatusOr<Endpoint> parsed = ParseEndpoint(request.endpoint_text, kDefaultPort);
-  if (!parsed.ok())
-    throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(parsed.status().message())));
-  request.endpoint = *std::move(parsed);
+  for (const absl::string_view part : absl::StrSplit(request.endpoint_text, ',')) {
+    absl::StatusOr<Endpoint> parsed = ParseEndpoint(part, kDefaultPort);
+    if (!parsed.ok())
+      throw po::error(absl::StrCat("--rdzv-endpoint: ", std::string(parsed.status().message())));
+    request.endpoints.push_back(*std::move(parsed));
+  }
   return request;
 }
 
-// Finds the coordinator of a job with a register, which may have moved.
+// Finds the coordinator, which may have moved.
 absl::Status Locate(Request& request) {
-  if (!request.find_leader) return absl::OkStatus();
+  if (!request.find_leader) {
+    ASSIGN_OR_RETURN(request.endpoint, LocateCoordinator(request.endpoints, kTimeout));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(request.endpoint, request.find_leader({request.job, request.endpoint_text, request.conf}));
   return absl::OkStatus();
 }
@@ -205,7 +213,7 @@ absl::Status Poll(const Request& request, const std::function<absl::StatusOr<Vie
     }
     if (!answered) return view.status();
     // The coordinator of a job with a register may have moved.
-    const bool refused = IsRefused(view.status()) && !request.find_leader;
+    const bool refused = IsRefused(view.status()) && !request.find_leader && request.endpoints.size() == 1;
     if (refused || absl::IsNotFound(view.status()) || absl::IsFailedPrecondition(view.status())) {
       show("the coordinator has exited or no longer has the job\n");
       return absl::OkStatus();

@@ -99,8 +99,9 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
     boost::json::object health = {{"service", "ddprun"}, {"protocol", kProtocolVersion}};
     if (const std::string job = QueryValue(target.query, "job"); !job.empty()) {
       health["has_job"] = coordinator_.HasJob(job);
-      if (!coordinator_.HasJob(job) && !leader_.empty()) health["leader"] = leader_;
     }
+    // A process that leads the job names no other.
+    if (!leader_.empty()) health["leader"] = leader_;
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }
   if (target.path == "/status") {

@@ -1,6 +1,7 @@
 // Jobs whose agents keep the register of the job (--quorum=voters): the loss of the coordinator's process does not end the job.
 #include <signal.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -181,6 +182,25 @@ TEST_F(VotersTest, TheMinorityStops) {
   agent(2).Signal(SIGCONT);
   ExpectRound({&agent(1), &agent(2)});
   Finish({&agent(1), &agent(2)});
+}
+
+TEST_F(VotersTest, DdpctlFindsTheCoordinator) {
+  Start(3);
+  agent(0).Signal(SIGSTOP);
+  ExpectRound({&agent(1), &agent(2)});
+  agent(0).Signal(SIGCONT);
+  ExpectRound({&agent(0), &agent(1), &agent(2)});
+  // The agent at the endpoint does not coordinate the job any more.
+  const std::string ddpctl = MakeTestDirectory() + "/ddpctl";
+  std::filesystem::create_symlink(DdprunPath(), ddpctl);
+  for (const std::string& endpoints : {endpoint_, "127.0.0.1:1," + endpoint_}) {
+    Process status({ddpctl, "status", "--rdzv-endpoint=" + endpoints});
+    EXPECT_EQ(status.Wait(), kSuccess) << status.err();
+    EXPECT_THAT(status.out(), AllOf(HasSubstr("job j"), HasSubstr("3 nodes")));
+  }
+  Process stop({ddpctl, "stop", "--rdzv-endpoint=" + endpoint_});
+  EXPECT_EQ(stop.Wait(), kSuccess) << stop.err();
+  for (const int i : {0, 1, 2}) EXPECT_EQ(agent(i).Wait(), kFailure) << agent(i).err();
 }
 
 TEST_F(VotersTest, AnAgentWithoutVotersDoesNotJoin) {
