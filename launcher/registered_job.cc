@@ -143,11 +143,16 @@ void RegisteredJob::PrepareVoters(bool hands_over) {
     nodes.push_back({.host = node.host,
                      .address = node.in_process ? own_address() : ToString(Endpoint{node.address, node.port}),
                      .rank = static_cast<int>(node.rank.value()),
-                     .leads = node.in_process});
+                     .leads = node.in_process,
+                     .in_round = node.in_round});
   }
-  // The nodes of a job that is handed over may have left its round.
-  if (!nodes.empty()) candidates_ = ChooseVoters(std::move(nodes), voters_->voters());
+  // A node that has lost its connection for a moment is not left out if there is no other.
+  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters());
+  if (!chosen.empty()) candidates_ = std::move(chosen);
   std::vector<std::string> candidates = candidates_;
+  if (candidates.empty() && hands_over) {  // no round has started since this process leads
+    for (const Voter& voter : voters_->voters().now.voters) candidates.push_back(voter.address);
+  }
   if (hands_over) std::erase(candidates, own_address());
   voters_->SetCandidates(std::move(candidates));
 }

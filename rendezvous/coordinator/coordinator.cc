@@ -124,12 +124,14 @@ std::vector<LedNode> Coordinator::LedNodes() const {
   for (const auto& [node, id] : job->second.nodes) {
     const Member* const member = job->second.machine.membership().Find(node);
     const auto peer = peers_.find(id);
-    if (member == nullptr || peer == peers_.end() || !InRound(*member) || !member->rank) continue;
+    if (member == nullptr || peer == peers_.end()) continue;
+    const bool in_round = InRound(*member) && member->rank;
     nodes.push_back({.host = member->info.host,
                      .address = peer->second->address(),
                      .port = member->info.coordinator_port,
-                     .rank = *member->rank,
-                     .in_process = peer->second->in_process()});
+                     .rank = in_round ? *member->rank : GroupRank(),
+                     .in_process = peer->second->in_process(),
+                     .in_round = in_round});
   }
   return nodes;
 }

@@ -58,13 +58,14 @@ class CharterKeeper {
   virtual void Complete(proto::Start& /*start*/) const {}
 };
 
-// A node in the round of the job that a process leads.
+// A node of the job that a process leads.
 struct LedNode {
   std::string host = {};
   std::string address = {};  // as the coordinator sees it
   int port = 0;              // of the coordinator in the node's process; 0: it has none
-  GroupRank rank = {};
-  bool in_process = false;  // in the process that leads
+  GroupRank rank = {};       // meaningless unless it is in the round
+  bool in_process = false;   // in the process that leads
+  bool in_round = false;     // otherwise it waits for the next one
 };
 
 // Passes messages, operator requests and timer events to a CoordinatorMachine, and applies the effects that
@@ -112,7 +113,7 @@ class Coordinator {
   void CloseAll(const std::string& reason, bool at_once = false);
   // Returns the address and the port of a coordinator that may lead the job of this process next; nullopt if there is none.
   std::optional<std::pair<std::string, int>> Standby() const;
-  // Returns the nodes of the round of the job that this process leads.
+  // Returns the nodes of the job that this process leads.
   std::vector<LedNode> LedNodes() const;
   // Returns the nodes, with their tokens, of the reports by ReportGone that this process has received without leading the job.
   std::vector<std::pair<std::string, std::string>> GoneNodes() const;

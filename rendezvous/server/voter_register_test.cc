@@ -21,6 +21,7 @@
 #include "rendezvous/charter/testing/register_contract.h"
 #include "rendezvous/server/coordinator_host.h"
 #include "rendezvous/voters/grpc_vote_client.h"
+#include "rendezvous/voters/vote_codec.h"
 
 namespace ddprun {
 namespace {
@@ -195,6 +196,30 @@ TEST(VoterRegisterTest, TheFounderIsTheOnlyVoterAtFirst) {
     return opened;
   });
   ExpectEqual(b.MustRead(), record);
+}
+
+TEST(VoterRegisterTest, AProcessLearnsFromTheRecordsThatItAcceptsWhoTheVotersAre) {
+  boost::asio::io_context io;
+  const Voter self{"id", "127.0.0.1:1"}, old{"old", "127.0.0.1:2"};
+  const auto opened = MakeRegister(io, "job", self);
+  VoteRequest accept{
+      .kind = VoteRequest::Kind::kAccept,
+      .ballot = {1, "old"},
+      .next = {2, "old"},
+      .record = VotedRecord{.record = {.version = 5, .exists = true, .lead = "l", .charter = "c"},
+                            .written = {1, "old"},
+                            .charter_written = {1, "old"},
+                            .voters = {.number = 4,
+                                       .now = {.voters = {self}, .tie_breaker = self.id},
+                                       .before = VoterGroup{{old}, old.id}}}};
+  ASSERT_TRUE(opened->Answer(EncodeVoteRequest("job", accept)).ok());
+  EXPECT_EQ(opened->voters(), (VoterSet{.number = 3, .now = {{old}, old.id}}));
+  // The old voters may exit as soon as the new group is alone.
+  accept.ballot = {2, "old"};
+  accept.next = {3, "old"};
+  accept.record->voters.before.reset();
+  ASSERT_TRUE(opened->Answer(EncodeVoteRequest("job", accept)).ok());
+  EXPECT_EQ(opened->voters(), accept.record->voters);
 }
 
 TEST(VoterRegisterTest, ARequestAboutAnotherJobIsRefused) {

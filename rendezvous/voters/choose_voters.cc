@@ -16,8 +16,10 @@ std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const V
     return std::any_of(voters.now.voters.begin(), voters.now.voters.end(),
                        [&](const Voter& voter) { return voter.address == node.address; });
   };
+  std::erase_if(nodes, [&](const VoterCandidate& node) { return !node.in_round && !votes(node); });
   std::sort(nodes.begin(), nodes.end(), [&](const VoterCandidate& a, const VoterCandidate& b) {
-    return std::tuple(!a.leads, !votes(a), a.rank) < std::tuple(!b.leads, !votes(b), b.rank);
+    return std::tuple(!a.leads, !votes(a), !a.in_round, a.rank) <
+           std::tuple(!b.leads, !votes(b), !b.in_round, b.rank);
   });
   const bool one_host = std::all_of(nodes.begin(), nodes.end(), [&](const VoterCandidate& node) {
     return node.host == nodes.front().host;

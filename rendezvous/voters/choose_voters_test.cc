@@ -15,6 +15,14 @@ TEST(ChooseVotersTest, TheLeaderThenTheVotersThenTheLowestRanks) {
       ElementsAre("a2", "a3", "a0", "a1"));
 }
 
+TEST(ChooseVotersTest, ANodeThatWaitsForTheNextRoundStaysAVoterButDoesNotBecomeOne) {
+  EXPECT_THAT(ChooseVoters({{"h0", "a0", 0, /*leads=*/false, /*in_round=*/false},
+                            {"h1", "a1", 0, /*leads=*/false, /*in_round=*/false},
+                            {"h2", "a2", 2}},
+                           {.number = 1, .now = {.voters = {{"x", "a0"}}}}),
+              ElementsAre("a0", "a2"));
+}
+
 TEST(ChooseVotersTest, OneOfEachHost) {
   EXPECT_THAT(
       ChooseVoters({{"h0", "a0", 0}, {"h0", "a1", 1, /*leads=*/true}, {"h1", "a2", 2}, {"h1", "a3", 3}}, {}),

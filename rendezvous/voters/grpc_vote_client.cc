@@ -34,6 +34,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // The channels of voters that have exited are closed when there are so many.
 constexpr size_t kMaxChannels = 32;
 constexpr int kMaxReplyBytes = 64 << 20;
+// How long a channel may be without an answer before it is replaced.
+constexpr Duration kPatience = seconds(1);
 
 struct Messages {
   proto::VoteRequest request;
@@ -99,30 +101,45 @@ asio::awaitable<void> GrpcVoteClient::ResolveAndSend(std::string address, proto:
     co_return;
   }
   if (channels_.size() >= kMaxChannels && !channels_.contains(address)) channels_.clear();
-  std::shared_ptr<grpc::Channel>& channel = channels_[address];
-  if (channel == nullptr)
-    channel = MakeCoordinatorChannel(resolved->address().to_string(), resolved->port(), kMaxReplyBytes);
+  std::shared_ptr<Channel>& channel = channels_[address];
+  if (channel == nullptr) {
+    channel = std::make_shared<Channel>(
+        Channel{MakeCoordinatorChannel(resolved->address().to_string(), resolved->port(), kMaxReplyBytes),
+                std::chrono::steady_clock::now()});
+  }
   SendOn(std::shared_ptr(channel), address, std::move(request), end, std::move(done));
 }
 
-void GrpcVoteClient::SendOn(const std::shared_ptr<grpc::Channel>& channel, const std::string& address,
+void GrpcVoteClient::SendOn(const std::shared_ptr<Channel>& channel, const std::string& address,
                             proto::VoteRequest request, TimePoint end, Done done) {
   auto messages = std::make_shared<Messages>();
   messages->request = std::move(request);
+  const TimePoint sent = std::chrono::steady_clock::now();
   calls_.Send(
       end,
       [messages, channel](grpc::ClientContext* context, std::function<void(grpc::Status)> ended) {
-        messages->stub = proto::Voters::NewStub(channel);
+        messages->stub = proto::Voters::NewStub(channel->channel);
         messages->stub->async()->Vote(context, &messages->request, &messages->reply, std::move(ended));
       },
-      [this, address, channel, messages, done = std::move(done)](const absl::Status& status) {
-        if (status.ok()) return done(DecodeVoteReply(messages->reply));
-        // A channel that has failed waits before it connects again; a new one does not.
-        const auto current = channels_.find(address);
-        if (absl::IsUnavailable(status) && current != channels_.end() && current->second == channel)
-          channels_.erase(current);
-        done(status);
+      [this, address, channel, sent, messages, done = std::move(done)](const absl::Status& status) {
+        Ended(address, channel, sent, status);
+        if (!status.ok()) return done(status);
+        done(DecodeVoteReply(messages->reply));
       });
+}
+
+void GrpcVoteClient::Ended(const std::string& address, const std::shared_ptr<Channel>& channel,
+                           TimePoint sent, const absl::Status& status) {
+  // A channel that has failed waits before it connects again; a new one does not. After a fault of the network, TCP repeats lost
+  // packets only after a pause that may be as long as the fault, so a connection that was silent for a whole call is replaced, too,
+  // unless it is so new that it may not be established on a slow link.
+  const TimePoint now = std::chrono::steady_clock::now();
+  const bool late = absl::IsDeadlineExceeded(status);
+  if (!absl::IsUnavailable(status) && !late) channel->heard = now;
+  const bool silent = late && channel->heard < sent && now - channel->created >= kPatience;
+  if (!absl::IsUnavailable(status) && !silent) return;
+  const auto current = channels_.find(address);
+  if (current != channels_.end() && current->second == channel) channels_.erase(current);
 }
 
 }  // namespace ddprun

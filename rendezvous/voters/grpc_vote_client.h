@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
 #include "boost/asio/awaitable.hpp"
@@ -26,17 +27,25 @@ class GrpcVoteClient final : public VoteClient {
             std::function<void(absl::StatusOr<VoteReply>)> done) override;
 
  private:
+  struct Channel {
+    std::shared_ptr<grpc::Channel> channel;
+    TimePoint created = {};
+    TimePoint heard = {};  // when an answer came last
+  };
   using Done = std::function<void(absl::StatusOr<VoteReply>)>;
 
   // Resolves the host of `address`, then sends the request.
   boost::asio::awaitable<void> ResolveAndSend(std::string address, proto::VoteRequest request, TimePoint end,
                                               Done done);
-  void SendOn(const std::shared_ptr<grpc::Channel>& channel, const std::string& address,
-              proto::VoteRequest request, TimePoint end, Done done);
+  void SendOn(const std::shared_ptr<Channel>& channel, const std::string& address, proto::VoteRequest request,
+              TimePoint end, Done done);
+  // A call that began at `sent` has ended.
+  void Ended(const std::string& address, const std::shared_ptr<Channel>& channel, TimePoint sent,
+             const absl::Status& status);
 
   boost::asio::io_context& io_;
   const std::string run_id_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;  // by address
+  std::map<std::string, std::shared_ptr<Channel>> channels_;  // by address
   UnaryCalls calls_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // checked by coroutines
 };

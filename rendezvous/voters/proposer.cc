@@ -206,9 +206,7 @@ bool Proposer::AllAnswered() const {
 }
 
 void Proposer::Adopt(const VoterSet& voters) {
-  // One group alone exists only if the set with both groups was chosen. A set with both groups replaces one group alone.
-  const VoterSet chosen =
-      voters.before ? VoterSet{.number = voters.number - 1, .now = *voters.before} : voters;
+  const VoterSet chosen = CertainlyChosen(voters);
   if (chosen.number > voters_.number) voters_ = chosen;
 }
 

@@ -98,6 +98,9 @@ absl::StatusOr<proto::VoteReply> VoterRegister::Answer(const proto::VoteRequest&
     FoundElsewhere(*vote.voters);
   if (founding_ && vote.voters && vote.voters->number > 0) founding_->Learn(*vote.voters);
   ASSIGN_OR_RETURN(VoteReply reply, acceptor_.Vote(vote));
+  // The voters that this process knows may exit next, for example after a hand-over.
+  if (vote.kind == VoteRequest::Kind::kAccept && reply.granted && vote.record)
+    Learn(CertainlyChosen(vote.record->voters));
   if (vote.wants_voters && voters().number > 0) reply.voters = voters();
   return EncodeVoteReply(reply);
 }

@@ -16,6 +16,10 @@ bool IsQuorum(const VoterSet& set, const std::set<std::string>& ids) {
   return IsQuorum(set.now, ids) && (!set.before || IsQuorum(*set.before, ids));
 }
 
+VoterSet CertainlyChosen(const VoterSet& set) {
+  return set.before ? VoterSet{.number = set.number - 1, .now = *set.before} : set;
+}
+
 std::vector<Voter> AllVoters(const VoterSet& set) {
   std::vector<Voter> all = set.now.voters;
   if (!set.before) return all;

@@ -37,6 +37,9 @@ bool IsQuorum(const VoterGroup& group, const std::set<std::string>& ids);
 // A set has a quorum if each of its groups has one.
 bool IsQuorum(const VoterSet& set, const std::set<std::string>& ids);
 
+// Returns the voters that were certainly chosen if a record with `set` was proposed: one group alone is proposed only when the set
+// with both groups is chosen, and a set with both groups replaces one group alone.
+VoterSet CertainlyChosen(const VoterSet& set);
 // Returns the voters of both groups, each once.
 std::vector<Voter> AllVoters(const VoterSet& set);
 
