@@ -280,6 +280,8 @@ class Planner {
     const auto millis = [&random](int64_t lo, int64_t hi) { return milliseconds(random.Between(lo, hi)); };
     settings_.with_register = 1;
     settings_.hosted = 0;
+    settings_.voters = settings_.seed % 2 == 0 && settings_.rules.max_nodes > 1;
+    if (settings_.voters) settings_.rules.quorum = Quorum::kVoters;
     const int64_t lease = ToMillis(settings_.rules.lease), calm = ToMillis(settings_.calm);
     const int leader = settings_.num_hosts;
     const std::vector<Fault> others = script_.faults;
@@ -293,7 +295,10 @@ class Planner {
       // In some cases the leader does not reach the register, or reaches it slowly, before it fails.
       if (random.Chance(0.4)) {
         const Duration before = millis(lease / 10, lease * 9 / 10);
-        if (random.Chance(0.5)) {
+        const bool cut = random.Chance(0.5);
+        if (settings_.voters) {
+          DrawOfVoters(random, at, before + length, leader);
+        } else if (cut) {
           Add(at, FaultKind::kRegisterCut, {leader}, before + length);
         } else {
           Add(at, FaultKind::kRegisterSlow, {}, before + length,
@@ -320,6 +325,7 @@ class Planner {
         FaultKind::kStall,
     };
     const FaultKind kind = kKinds[random.Between(0, std::size(kKinds) - 1)];
+    if (settings_.voters && IsOfRegister(kind)) return DrawOfVoters(random, at, length, leader);
     const int lease = static_cast<int>(ToMillis(settings_.rules.lease));
     switch (kind) {
       case FaultKind::kNotice:
@@ -351,6 +357,32 @@ class Planner {
       default:
         return Add(at, kind, {leader});
     }
+  }
+
+  // A fault of several voters at once, or of the network between them.
+  void DrawOfVoters(Random& random, Duration at, Duration length, int leader) {
+    static constexpr FaultKind kKinds[] = {
+        FaultKind::kCut,       FaultKind::kCut,       FaultKind::kCutIn,    FaultKind::kCutOut,
+        FaultKind::kSlow,      FaultKind::kSlow,      FaultKind::kLossy,    FaultKind::kSuspend,
+        FaultKind::kStopAgent, FaultKind::kKillAgent, FaultKind::kPowerOff, FaultKind::kTermAgent,
+    };
+    FaultKind kind = kKinds[random.Between(0, std::size(kKinds) - 1)];
+    std::vector<int> hosts;
+    if (random.Chance(0.3)) hosts.push_back(leader);
+    for (int host = 0; host < settings_.num_hosts; ++host) {
+      if (random.Chance(0.3)) hosts.push_back(host);
+    }
+    if (hosts.empty()) hosts.push_back(static_cast<int>(random.Between(0, settings_.num_hosts)));
+    // Losing several voters at once mostly ends the job, so it is rare.
+    const bool ends =
+        kind == FaultKind::kKillAgent || kind == FaultKind::kPowerOff || kind == FaultKind::kTermAgent;
+    if (ends && !random.Chance(0.3)) hosts.resize(1);
+    int n = 0;
+    if (kind == FaultKind::kSlow)
+      n = static_cast<int>(random.Between(10, ToMillis(settings_.rules.lease) / 4));
+    if (kind == FaultKind::kLossy) n = static_cast<int>(random.Between(5, 60));
+    const bool lasts = kind != FaultKind::kKillAgent && kind != FaultKind::kTermAgent;
+    Add(at, kind, std::move(hosts), lasts ? length : Duration(0), n);
   }
 
   // Cuts off one host or a group of hosts, or cuts one link.

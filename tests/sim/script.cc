@@ -56,6 +56,7 @@ const std::pair<absl::string_view, Field> kSettings[] = {
     {"hosts", &Settings::num_hosts},
     {"hosted", &Settings::hosted},
     {"register", &Settings::with_register},
+    {"voters", &Settings::voters},
     {"expected_hosts", &Settings::expected_hosts},
     {"plain", &Settings::plain},
     {"steps", &Settings::total_steps},
@@ -205,6 +206,11 @@ absl::string_view ToString(FaultKind kind) {
 bool IsOfNetwork(FaultKind kind) {
   return kind == FaultKind::kCut || kind == FaultKind::kCutIn || kind == FaultKind::kCutOut ||
          kind == FaultKind::kSlow || kind == FaultKind::kLossy;
+}
+
+bool IsOfRegister(FaultKind kind) {
+  return kind == FaultKind::kRegisterDown || kind == FaultKind::kRegisterCut ||
+         kind == FaultKind::kRegisterSlow || kind == FaultKind::kRegisterLossy;
 }
 
 bool MaySilence(FaultKind kind) {

@@ -38,6 +38,8 @@ struct Settings {
   // The job has a register: each agent has a coordinator in its process, one of which leads. Then `hosted` counts as 0, and in
   // faults num_hosts stands for the host of the process that leads at that time, or has led last.
   int with_register = 0;
+  // The register is kept by the job's voters instead of a service. Only with_register.
+  int voters = 0;
   int expected_hosts = 0;  // > 0: agents expect hosts 0 to expected_hosts-1, as from a scheduler's list
   // If `plain`, each worker runs independently for a random time. Otherwise the workers do steps together,
   // report them and write snapshots.
@@ -123,6 +125,8 @@ inline constexpr Duration kShortestNotice = seconds(1);
 absl::string_view ToString(FaultKind kind);
 // Whether the fault acts on links between `hosts` and `to`.
 bool IsOfNetwork(FaultKind kind);
+// Whether the fault is one of the service that keeps the register.
+bool IsOfRegister(FaultKind kind);
 // Whether the fault may delay or stop the heartbeats of a node. False for starts, requests from operators,
 // faults of workers and disks, and SIGTERM to an agent.
 bool MaySilence(FaultKind kind);

@@ -45,6 +45,11 @@ TEST(SimTest, NoneOfTwoThousandSeedsBreaksARule) {
   EXPECT_GT(sum.packets_lost, 10000) << what;
   EXPECT_GT(sum.takeovers, 500) << what;
   EXPECT_GT(sum.hand_overs, 200) << what;
+  EXPECT_GT(sum.voter_runs, 250) << what;
+  EXPECT_GT(sum.voter_takeovers, 200) << what;
+  EXPECT_GT(sum.voter_hand_overs, 80) << what;
+  EXPECT_GT(sum.voter_changes, 800) << what;
+  EXPECT_GT(sum.quorums_lost, 80) << what;
 }
 
 TEST(SimTest, RunsOfOneSeedHaveEqualTraces) {

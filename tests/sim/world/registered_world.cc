@@ -6,31 +6,64 @@
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::sim {
+namespace {
+
+// The port of the process at the endpoint of a job with voters; those of the others are greater.
+constexpr int kFirstPort = 30000;
+
+}  // namespace
 
 RegisteredWorld::RegisteredWorld(SimJob* job, const Hosts* hosts, std::function<bool(const SimHost&)> asleep)
     : job_(job),
       hosts_(*hosts),
       asleep_(std::move(asleep)),
       register_(job->clock, Random(job->settings->seed, "register")),
-      rules_(job, [this] { return Running(); }) {
+      watch_([this](const RegisterRecord& before, const RegisterRecord& now) { rules_.Wrote(before, now); },
+             [job](const std::string& rule) { job->trace->Broken(job->clock->now(), rule); }),
+      voters_([this](const std::string& id) { return Lives(id); }),
+      rules_(
+          job, [this] { return Running(); }, [this] { return CanHaveLeader(); }) {
   register_.Observe(
       [this](const RegisterRecord& before, const RegisterRecord& now) { rules_.Wrote(before, now); });
+}
+
+bool RegisteredWorld::Lives(const std::string& id) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return process.id == id && process.job->coordinator().alive();
+  });
+}
+
+bool RegisteredWorld::MayStart(int host) const {
+  return !voting() || host != 0 ||
+         std::none_of(processes_.begin(), processes_.end(),
+                      [](const Process& process) { return process.host == 0; });
 }
 
 SimRegisteredJob* RegisteredWorld::Start(int host, std::function<bool(const NodeId&)> has_workers) {
   const size_t number = processes_.size() + 1;
   SimHost* const where = hosts_[host]->host.get();
+  const std::string id = absl::StrCat("p", number, "@", where->name());
+  std::optional<SimRegisteredJob::Voting> voting;
+  const bool founds = this->voting() && host == 0;
+  if (this->voting()) {
+    voting = SimRegisteredJob::Voting{.watch = &watch_,
+                                      .voters = &voters_,
+                                      .founds = founds,
+                                      .endpoint_host = hosts_[0]->host->id(),
+                                      .endpoint_port = kFirstPort};
+  }
   auto job = std::make_unique<SimRegisteredJob>(SimRegisteredJob::Parts{
       .job = job_,
       .host = where,
-      .charter_register = &register_,
+      .charter_register = voting ? nullptr : &register_,
+      .voting = voting,
       .rules = &rules_,
-      .id = absl::StrCat("p", number, "@", where->name()),
-      .port = 30000 + 10 * static_cast<int>(number),
+      .id = id,
+      .port = kFirstPort + (founds ? 0 : 10 * static_cast<int>(number)),
       .facts = {.has_workers = std::move(has_workers),
                 .has_slept = [this, number] { return processes_[number - 1].job->coordinator().has_slept(); },
                 .registered = true}});
-  processes_.push_back({host, std::move(job)});
+  processes_.push_back({host, id, std::move(job)});
   return processes_.back().job.get();
 }
 
@@ -123,8 +156,15 @@ TakeoverRules::Running RegisteredWorld::Running() const {
 }
 
 void RegisteredWorld::Check() {
+  if (voting() && !quorum_lost_ && voters_.known() && !closed() && !voters_.QuorumLives()) {
+    quorum_lost_ = true;
+    job_->trace->Line(job_->clock->now(), "the quorum of the voters is lost");
+  }
+  // An agent that knows no voters is not part of the job yet.
   const bool needs_leader =
-      std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->live() != nullptr; });
+      CanHaveLeader() && std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+        return host->live() != nullptr && host->live()->registered()->may_lead();
+      });
   const bool leads = std::any_of(processes_.begin(), processes_.end(),
                                  [](const Process& process) { return process.job->leads(); });
   rules_.Check(needs_leader, leads);
@@ -136,8 +176,9 @@ bool RegisteredWorld::alive() const {
 }
 
 void RegisteredWorld::CheckEnd(int64_t newest_step) {
-  const bool forgotten = register_.record().charter.empty();
-  if (!closed() && !forgotten) {
+  const bool forgotten = record().charter.empty();
+  // Voters keep the register in memory: nothing can be written when they have exited.
+  if (!closed() && !forgotten && !quorum_lost_) {
     job_->trace->Broken(job_->clock->now(), "all agents have exited, but the job is not closed");
   }
   const Settings& s = *job_->settings;
@@ -153,6 +194,12 @@ void RegisteredWorld::AddCounts(SimResult& result) const {
   result.takeovers += rules_.takeovers();
   result.hand_overs += rules_.hand_overs();
   result.succeeded += rules_.succeeded();
+  if (!voting()) return;
+  ++result.voter_runs;
+  result.voter_takeovers += rules_.takeovers();
+  result.voter_hand_overs += rules_.hand_overs();
+  result.voter_changes += voters_.changes();
+  result.quorums_lost += quorum_lost_;
 }
 
 }  // namespace ddprun::sim

@@ -50,7 +50,10 @@ SimAgent::SimAgent(Place place)
                         .address = place_.host->addr(),
                         .first_last_call = place_.job->settings->rules.first_last_call,
                         .last_call = place_.job->settings->rules.last_call,
-                        .stop_timeout = place_.job->settings->drain_timeout},
+                        .stop_timeout = place_.job->settings->drain_timeout,
+                        // Only the choice of voters needs it.
+                        .coordinator_port =
+                            place_.job->settings->voters ? place_.registered->coordinator().port() : 0},
                .leased = place_.local == nullptr,
                .seek_limit = place_.registered != nullptr ? config_.rdzv.join_timeout : Duration::zero()}),
       warden_(place_.job, place_.host, place_.habits,
@@ -254,7 +257,7 @@ void SimAgent::ReportGone() {
   if (place_.registered != nullptr) {
     if (!place_.registered->found()) return;
     to = place_.registered->found()->host;
-    port = place_.registered->found()->gone_port;
+    port = place_.registered->found()->gone_port();
   }
   Detail(absl::StrCat("warden of ", place_.host->name(), " -> coordinator: ", id_,
                       " and its workers have exited"));

@@ -38,12 +38,14 @@ class Stopwatch {
 
 class SimCoordinator::Peer final : public AgentPeer {
  public:
-  Peer(SimJob* job, SimCoordinator::Send send, bool in_process, Observer observe, std::function<void()> end)
+  Peer(SimJob* job, SimCoordinator::Send send, bool in_process, Observer observe, std::function<void()> end,
+       std::string address)
       : job_(job),
         send_(std::move(send)),
         in_process_(in_process),
         observe_(std::move(observe)),
-        end_(std::move(end)) {}
+        end_(std::move(end)),
+        address_(std::move(address)) {}
 
   void Send(SharedMessage message) override {
     if (observe_) observe_(*message);
@@ -57,7 +59,7 @@ class SimCoordinator::Peer final : public AgentPeer {
   void End() override {
     if (end_) end_();
   }
-  std::string address() const override { return ""; }
+  std::string address() const override { return address_; }
   bool in_process() const override { return in_process_; }
 
   PeerId id = 0;
@@ -69,6 +71,7 @@ class SimCoordinator::Peer final : public AgentPeer {
   const bool in_process_;
   const Observer observe_;
   const std::function<void()> end_;
+  const std::string address_;
 };
 
 SimCoordinator::SimCoordinator(SimJob* job, SimHost* host, NodeFacts facts,
@@ -124,7 +127,7 @@ void SimCoordinator::Thaw() {
 void SimCoordinator::Listen() {
   ListenToWardens();
   if (registered_) ListenForJob();
-  job_->tcp->Listen(host_->id(), port_, [this](SimSocket socket, HostId) {
+  job_->tcp->Listen(host_->id(), port_, [this](SimSocket socket, HostId peer) {
     const ConnectionId id = Attach(
         [this, socket](const std::string& bytes, bool last) {
           ++load_.messages;
@@ -132,7 +135,8 @@ void SimCoordinator::Listen() {
           if (last) job_->tcp->Shutdown(socket);
         },
         /*in_process=*/false,
-        registered_ ? std::function<void()>([this, socket] { job_->tcp->Shutdown(socket); }) : nullptr);
+        registered_ ? std::function<void()>([this, socket] { job_->tcp->Shutdown(socket); }) : nullptr,
+        absl::StrCat(peer));
     sockets_[id] = socket;
     return SimTcp::Handlers{.on_message = [this, id](const std::string& bytes) { Receive(id, bytes); },
                             .on_end =
@@ -165,19 +169,23 @@ void SimCoordinator::ListenForJob() {
     return SimTcp::Handlers{.on_message =
                                 [this, socket](const std::string&) {
                                   InProcess([this, socket] {
-                                    job_->tcp->Send(socket, coordinator_->HasJob(kRunId) ? "yes" : "no");
+                                    const bool has_job = coordinator_->HasJob(kRunId);
+                                    job_->tcp->Send(socket, has_job           ? "yes"
+                                                            : leader_.empty() ? "no"
+                                                                              : absl::StrCat("at ", leader_));
                                   });
                                 },
                             .on_end = [](StreamEnd) {}};
   });
 }
 
-SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process, std::function<void()> end) {
+SimCoordinator::ConnectionId SimCoordinator::Attach(Send send, bool in_process, std::function<void()> end,
+                                                    std::string address) {
   const ConnectionId id = next_connection_++;
-  Peer* const peer =
-      (peers_[id] = std::make_unique<Peer>(job_, std::move(send), in_process,
-                                           registered_ ? registered_->observe : Observer(), std::move(end)))
-          .get();
+  Peer* const peer = (peers_[id] = std::make_unique<Peer>(job_, std::move(send), in_process,
+                                                          registered_ ? registered_->observe : Observer(),
+                                                          std::move(end), std::move(address)))
+                         .get();
   InProcess([this, peer] { peer->id = coordinator_->Attach(peer); });
   return id;
 }
@@ -312,7 +320,7 @@ void SimCoordinator::CloseRegistered(bool at_once, std::function<void()> done) {
 void SimCoordinator::Kill() {
   if (!std::exchange(alive_, false)) return;
   if (!registered_) job_->trace->Line(job_->clock->now(), "the coordinator has exited");
-  for (const int port : {port_, port_ + kGonePortOffset, port_ + kJobPortOffset}) {
+  for (const int port : {port_, port_ + kGonePortOffset, port_ + kJobPortOffset, port_ + kVotePortOffset}) {
     job_->tcp->Unlisten(host_->id(), port);
   }
   for (const auto& [id, socket] : sockets_) job_->tcp->Close(socket);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/core/round_machine.h"
@@ -35,7 +36,7 @@ class SimCoordinator {
   using Observer = std::function<void(const proto::CoordinatorMessage&)>;
   // A coordinator of a job with a register listens on a port of its own.
   struct Registered {
-    int port = 0;  // and the two ports that follow it
+    int port = 0;  // and the three ports that follow it
     Observer observe;
   };
 
@@ -48,12 +49,17 @@ class SimCoordinator {
   static constexpr int kGonePort = 29501;
   // Ports relative to that of a coordinator with a register.
   static constexpr int kGonePortOffset = 1;
-  // Sends "yes" to a process that asks whether it has the job, or "no".
+  // Sends "yes" to a process that asks whether it has the job, "at HOST:PORT" if another one has, or "no".
   static constexpr int kJobPortOffset = 2;
+  // Of the process as a voter; see sim_votes.h.
+  static constexpr int kVotePortOffset = 3;
 
   void Listen();
+  // Another process leads, at this HOST:PORT. As CoordinatorHost::SetLeader.
+  void SetLeader(std::string address) { leader_ = std::move(address); }
   // `end`: called when the coordinator ends the connection; only with a register.
-  ConnectionId Attach(Send send, bool in_process, std::function<void()> end = {});
+  // `address`: of the agent.
+  ConnectionId Attach(Send send, bool in_process, std::function<void()> end = {}, std::string address = "");
   void Receive(ConnectionId connection, const std::string& bytes);
   void Detach(ConnectionId connection, const std::string& reason);
 
@@ -115,6 +121,7 @@ class SimCoordinator {
   const std::optional<Registered> registered_;
   const int port_;
   std::function<void()> closed_;  // of CloseRegistered
+  std::string leader_;            // of SetLeader
   std::map<ConnectionId, std::unique_ptr<Peer>> peers_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<RoundRules> rules_;

@@ -5,8 +5,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/dismissal.h"
+#include "rendezvous/coordinator/coordinator.h"
+#include "rendezvous/voters/choose_voters.h"
+#include "rendezvous/voters/vote_codec.h"
 #include "tests/sim/world/sim_timer.h"
 
 namespace ddprun::sim {
@@ -16,6 +21,12 @@ namespace {
 constexpr Duration kPause = milliseconds(100);
 // How long a process may take to answer.
 constexpr Duration kAnswerLimit = seconds(1);
+
+SimRegisteredJob::Where ParseAddress(const std::string& address) {
+  SimRegisteredJob::Where where;
+  std::sscanf(address.c_str(), "%d:%d", &where.host, &where.port);
+  return where;
+}
 
 }  // namespace
 
@@ -27,8 +38,7 @@ SimRegisteredJob::SimRegisteredJob(Parts parts)
                                                   [this](const proto::CoordinatorMessage& message) {
                                                     parts_.rules->Sent(parts_.id, message);
                                                   }}),
-      register_(parts_.charter_register->Connect(
-          parts_.host, [this](std::function<void()> what) { coordinator_.InProcess(std::move(what)); })) {
+      register_(MakeRegister()) {
   const auto log = [this](absl::string_view event, absl::string_view, absl::string_view reason) {
     parts_.job->trace->Line(parts_.job->clock->now(), absl::StrCat(parts_.id, " ", event, ": ", reason));
     if (event == "lead_lost") parts_.rules->Lost(parts_.id, std::string(reason));
@@ -37,7 +47,7 @@ SimRegisteredJob::SimRegisteredJob(Parts parts)
   lead.run_id = "sim";
   lead.lease = parts_.job->settings->rules.lease;
   lead.id = parts_.id;
-  lead.address = absl::StrCat(parts_.host->id(), ":", parts_.port);
+  lead.address = own_address();
   lead.charter_register = register_.get();
   lead.coordinator = &coordinator_.real();
   lead.timer = std::make_unique<SimTimer>(parts_.host, parts_.job->trace, [this](std::function<void()> what) {
@@ -48,8 +58,88 @@ SimRegisteredJob::SimRegisteredJob(Parts parts)
   lead.on_over = [this](const Charter::End& end) { OnOver(end); };
   lead.on_trouble = [](const absl::Status&) {};
   lead.log = log;
+  if (voters_ != nullptr) {
+    lead.register_outlives_job = false;
+    lead.before_write = [this](bool hands_over) { PrepareVoters(hands_over); };
+    lead.complete_start = [this](proto::Start& start) {
+      start.set_voters(EncodeVoters(voters_->voters()).SerializeAsString());
+    };
+  }
   lead_.emplace(std::move(lead));
   coordinator_.Listen();
+  if (voters_ != nullptr && !parts_.voting->founds) AnnounceLater();
+}
+
+std::string SimRegisteredJob::own_address() const {
+  return absl::StrCat(parts_.host->id(), ":", parts_.port);
+}
+
+std::unique_ptr<CharterRegister> SimRegisteredJob::MakeRegister() {
+  if (parts_.voting) return MakeVoters();
+  return parts_.charter_register->Connect(
+      parts_.host, [this](std::function<void()> what) { coordinator_.InProcess(std::move(what)); });
+}
+
+std::unique_ptr<CharterRegister> SimRegisteredJob::MakeVoters() {
+  const SimTimer::InProcess in_process = [this](std::function<void()> what) {
+    coordinator_.InProcess(std::move(what));
+  };
+  auto client = std::make_unique<SimVoteClient>(parts_.host, parts_.job->tcp, in_process,
+                                                [voters = parts_.voting->voters](const VoteRequest& request) {
+                                                  if (request.record)
+                                                    voters->Proposed(request.record->voters);
+                                                });
+  vote_client_ = client.get();
+  VoterRegister::Parts parts;
+  parts.run_id = "sim";
+  parts.self = {.id = parts_.id, .address = own_address()};
+  parts.founds = parts_.voting->founds;
+  parts.seed = parts_.job->settings->seed + static_cast<uint64_t>(parts_.port);
+  parts.timer = std::make_unique<SimTimer>(parts_.host, parts_.job->trace, in_process);
+  parts.client = std::move(client);
+  parts.on_voters = [this](const VoterSet& voters) {
+    const auto id = [](std::string* out, const Voter& voter) { out->append(voter.id); };
+    parts_.job->trace->Line(parts_.job->clock->now(),
+                            absl::StrCat(parts_.id, " knows voters ", voters.number, ": ",
+                                         absl::StrJoin(voters.now.voters, ", ", id)));
+    parts_.voting->voters->Chosen(voters);
+  };
+  auto voters = std::make_unique<VoterRegister>(std::move(parts));
+  voters_ = voters.get();
+  parts_.voting->voters->Chosen(voters_->voters());
+  vote_server_ = std::make_unique<SimVoteServer>(
+      parts_.host, parts_.job->tcp, parts_.port, in_process,
+      [this](const proto::VoteRequest& request) { return voters_->Answer(request); });
+  return parts_.voting->watch->Watch(std::move(voters));
+}
+
+void SimRegisteredJob::PrepareVoters(bool hands_over) {
+  std::vector<VoterCandidate> nodes;
+  for (const LedNode& node : coordinator_.real().LedNodes()) {
+    if (node.port == 0) continue;
+    nodes.push_back({.host = node.host,
+                     .address = node.in_process ? own_address() : absl::StrCat(node.address, ":", node.port),
+                     .rank = static_cast<int>(node.rank.value()),
+                     .leads = node.in_process,
+                     .in_round = node.in_round});
+  }
+  // A node that has lost its connection for a moment is not left out if there is no other.
+  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters());
+  if (!chosen.empty()) candidates_ = std::move(chosen);
+  std::vector<std::string> candidates = candidates_;
+  if (candidates.empty() && hands_over) {  // no round has started since this process leads
+    for (const Voter& voter : voters_->voters().now.voters) candidates.push_back(voter.address);
+  }
+  if (hands_over) std::erase(candidates, own_address());
+  voters_->SetCandidates(std::move(candidates));
+}
+
+void SimRegisteredJob::AnnounceLater() {
+  After(parts_.job->settings->rules.lease, [this] {
+    const Voting& voting = *parts_.voting;
+    if (lead_->leads()) voters_->Announce(absl::StrCat(voting.endpoint_host, ":", voting.endpoint_port));
+    AnnounceLater();
+  });
 }
 
 void SimRegisteredJob::After(Duration d, std::function<void()> what) {
@@ -61,19 +151,33 @@ void SimRegisteredJob::Find(Duration limit, bool first, MakeLink make_link,
   const TimePoint end = parts_.host->now() + limit;
   ++attempts_;
   link_.reset();
-  search_ = Search{end, first, std::move(make_link), std::move(done)};
+  search_ = Search{.end = end,
+                   .first = first,
+                   .make_link = std::move(make_link),
+                   .done = std::move(done),
+                   .refusal_is_final = !first && !may_lead()};
   After(limit, [this, end] {
     if (search_ && search_->end == end) EndSearch(absl::UnavailableError("found no coordinator in time"));
   });
   // Later, because the leader may be known at once.
   After(Duration(0), [this, attempt = attempts_] {
-    if (Current(attempt)) lead_->Seek();
+    if (!Current(attempt)) return;
+    if (may_lead()) return lead_->Seek();
+    // No round has started, so that nobody but the first coordinator has the job.
+    const Where endpoint{parts_.voting->endpoint_host, parts_.voting->endpoint_port};
+    Probe(attempt, search_->first ? endpoint : found_.value_or(endpoint));
   });
 }
 
 void SimRegisteredJob::Received(const proto::CoordinatorMessage& message) {
-  if (message.has_welcome()) lead_->Connected(/*standby=*/true);
-  if (message.has_start()) lead_->Connected(message.start().group_rank() < JobLead::kStandbys);
+  if (message.has_welcome()) lead_->Connected(/*standby=*/may_lead());
+  if (!message.has_start()) return;
+  const proto::Start& start = message.start();
+  proto::VoterSet set;
+  if (voters_ != nullptr && set.ParseFromString(start.voters())) {
+    if (const absl::StatusOr<VoterSet> voters = DecodeVoters(set); voters.ok()) voters_->Learn(*voters);
+  }
+  lead_->Connected(start.group_rank() < JobLead::kStandbys);
 }
 
 void SimRegisteredJob::EndSearch(SearchResult result) {
@@ -89,6 +193,7 @@ void SimRegisteredJob::OnLeader(const JobLead::Leader& leader) {
     parts_.rules->Began(parts_.id, leader.epoch, coordinator_.machine());
     coordinator_.BeginRules();
   }
+  coordinator_.SetLeader(leader.address);
   if (!search_) return;
   ++attempts_;
   link_.reset();
@@ -96,47 +201,67 @@ void SimRegisteredJob::OnLeader(const JobLead::Leader& leader) {
     found_.reset();
     return EndSearch(search_->make_link(&coordinator_, parts_.host->id(), parts_.port));
   }
-  int host = 0, port = 0;
-  std::sscanf(leader.address.c_str(), "%d:%d", &host, &port);
-  Probe(attempts_, host, port);
+  search_->refusal_is_final = false;
+  Probe(attempts_, ParseAddress(leader.address));
 }
 
-void SimRegisteredJob::Probe(int64_t attempt, HostId host, int port) {
+void SimRegisteredJob::Probe(int64_t attempt, Where at) {
+  Ask(at, [this, attempt, at](const Answer& answer) {
+    if (!Current(attempt)) return;
+    if (answer.has_job) return Connect(attempt, at, at);
+    if (answer.refused && search_->refusal_is_final)
+      return EndSearch(absl::UnavailableError("the coordinator refuses connections"));
+    if (voters_ == nullptr || !answer.leader) return ProbeLater(attempt, at);
+    Ask(*answer.leader, [this, attempt, at, leader = *answer.leader](const Answer& of_leader) {
+      if (!Current(attempt)) return;
+      if (of_leader.has_job) return Connect(attempt, leader, at);
+      ProbeLater(attempt, at);
+    });
+  });
+}
+
+void SimRegisteredJob::ProbeLater(int64_t attempt, Where at) {
+  After(kPause, [this, attempt, at] {
+    if (Current(attempt)) Probe(attempt, at);
+  });
+}
+
+void SimRegisteredJob::Ask(Where at, std::function<void(const Answer&)> done) {
   auto socket = std::make_shared<SimSocket>();
   auto ended = std::make_shared<bool>(false);
   SimTcp* const tcp = parts_.job->tcp;
-  // Ends this probe once: connects if the process has the job, and tries again otherwise.
-  const auto end = [this, attempt, host, port, socket, ended, tcp](bool has_job) {
+  const auto end = [socket, ended, tcp, done = std::move(done)](const Answer& answer) {
     if (std::exchange(*ended, true)) return;
     tcp->Close(*socket);
-    if (!Current(attempt)) return;
-    if (has_job) return Connect(attempt, host, port);
-    After(kPause, [this, attempt, host, port] {
-      if (Current(attempt)) Probe(attempt, host, port);
-    });
+    done(answer);
   };
   const auto in_process = [this](std::function<void()> what) { coordinator_.InProcess(std::move(what)); };
-  *socket = tcp->Connect(
-      parts_.host->id(), host, port + SimCoordinator::kJobPortOffset,
-      {.on_open = [tcp, socket] { tcp->Send(*socket, "has it the job?"); },
-       .on_message = [end, in_process](
-                         const std::string& answer) { in_process([end, answer] { end(answer == "yes"); }); },
-       .on_end = [end, in_process](StreamEnd) { in_process([end] { end(false); }); }});
-  After(kAnswerLimit, [end] { end(false); });
+  *socket = tcp->Connect(parts_.host->id(), at.host, at.port + SimCoordinator::kJobPortOffset,
+                         {.on_open = [tcp, socket] { tcp->Send(*socket, "has it the job?"); },
+                          .on_message =
+                              [end, in_process](const std::string& text) {
+                                in_process([end, text] {
+                                  Answer answer{.has_job = text == "yes"};
+                                  if (absl::StartsWith(text, "at "))
+                                    answer.leader = ParseAddress(text.substr(3));
+                                  end(answer);
+                                });
+                              },
+                          .on_end =
+                              [end, in_process](StreamEnd why) {
+                                in_process([end, why] { end({.refused = why == StreamEnd::kRefused}); });
+                              }});
+  After(kAnswerLimit, [end] { end({}); });
 }
 
-void SimRegisteredJob::Connect(int64_t attempt, HostId host, int port) {
-  link_ = search_->make_link(nullptr, host, port);
+void SimRegisteredJob::Connect(int64_t attempt, Where at, Where origin) {
+  link_ = search_->make_link(nullptr, at.host, at.port);
   // A leader that is stopped does not answer the join, and loses its lead meanwhile.
   link_->Find(2 * parts_.job->settings->rules.lease, /*once=*/true,
-              [this, attempt, host, port](const absl::Status& status) {
+              [this, attempt, at, origin](const absl::Status& status) {
                 if (!Current(attempt)) return;
-                if (!status.ok()) {
-                  return After(kPause, [this, attempt, host, port] {
-                    if (Current(attempt)) Probe(attempt, host, port);
-                  });
-                }
-                found_ = Where{host, port + SimCoordinator::kGonePortOffset};
+                if (!status.ok()) return ProbeLater(attempt, origin);
+                found_ = at;
                 EndSearch(std::move(link_));
               });
 }
@@ -161,6 +286,9 @@ void SimRegisteredJob::Kill() {
   if (!coordinator_.alive()) return;
   parts_.job->trace->Line(parts_.job->clock->now(), absl::StrCat(parts_.id, " has exited"));
   coordinator_.Kill();
+  if (voters_ == nullptr) return;
+  vote_client_->Stop();
+  vote_server_->Stop();
 }
 
 }  // namespace ddprun::sim

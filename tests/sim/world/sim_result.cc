@@ -27,6 +27,11 @@ void SimResult::Add(const SimResult& other) {
   succeeded += other.succeeded;
   takeovers += other.takeovers;
   hand_overs += other.hand_overs;
+  voter_runs += other.voter_runs;
+  voter_takeovers += other.voter_takeovers;
+  voter_hand_overs += other.voter_hand_overs;
+  voter_changes += other.voter_changes;
+  quorums_lost += other.quorums_lost;
   packets += other.packets;
   packets_lost += other.packets_lost;
   for (const auto& [kind, count] : other.fired) fired[kind] += count;
@@ -44,6 +49,8 @@ std::string ToString(const SimResult& r) {
       " rounds stopped by their workers, ", r.preempted, " nodes pre-empted\n", r.steps, " steps, ",
       r.snapshots, " snapshots, ", r.torn_snapshots, " torn, ", r.taken_over, " writers refused, ",
       r.succeeded, " jobs succeeded, ", r.takeovers, " takeovers, ", r.hand_overs, " hand-overs\n",
+      r.voter_runs, " jobs with voters: ", r.voter_takeovers, " takeovers, ", r.voter_hand_overs,
+      " hand-overs, ", r.voter_changes, " changes of voters, ", r.quorums_lost, " quorums lost\n",
       r.survival.parked, " workers parked, ", r.survival.survived, " went on with their state, ",
       r.survival.recovered, " committed a step of the round before\nfaults: ", faults);
 }

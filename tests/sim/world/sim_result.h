@@ -34,6 +34,12 @@ struct SimResult {
   int64_t succeeded = 0;   // succeeded jobs
   int64_t takeovers = 0;   // jobs with a register: leaders that another process has replaced after a lease
   int64_t hand_overs = 0;  // and those that have handed over
+  // Jobs whose voters keep the register.
+  int64_t voter_runs = 0;
+  int64_t voter_takeovers = 0;
+  int64_t voter_hand_overs = 0;
+  int64_t voter_changes = 0;  // sets of voters after the first one
+  int64_t quorums_lost = 0;   // jobs of which a quorum of the voters has exited before their end
   int64_t packets = 0;
   int64_t packets_lost = 0;
   std::map<FaultKind, int64_t> fired;  // faults that took effect

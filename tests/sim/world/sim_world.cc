@@ -126,6 +126,7 @@ class World {
 
   bool Start(int index) {
     Host& host = *hosts_[index];
+    if (registered_ && !registered_->MayStart(index)) return false;
     if (host.live() != nullptr || !host.host->powered() || host.host->suspended()) return false;
     const bool hosts_it = hosted() && index == 0;
     if (hosts_it) {

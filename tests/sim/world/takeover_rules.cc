@@ -15,6 +15,7 @@ namespace {
 constexpr int kNoLeader = 3;
 // How long the effects of a disturbance may last, in leases.
 constexpr int kAftermath = 3;
+constexpr Duration kFenceSlack = milliseconds(5);
 
 }  // namespace
 
@@ -72,8 +73,14 @@ void TakeoverRules::Began(const std::string& id, int64_t epoch, const RoundMachi
     Broken(absl::StrCat(id, " has forgotten restarts"));
 }
 
+bool TakeoverRules::IsTight() const {
+  const Settings& s = *job_.settings;
+  return s.voters && ((s.loss_permille > 0 && lease() < seconds(2)) || 40 * s.max_delay > lease());
+}
+
 void TakeoverRules::Lost(const std::string& id, const std::string& why) {
-  if (now() <= disturbed_until_ + kAftermath * lease()) return;
+  if (now() <= disturbed_until_ + kAftermath * lease() || !can_have_leader_()) return;
+  if (IsTight()) return;
   Broken(absl::StrCat(id, " lost its lead although nothing was disturbed: ", why));
 }
 
@@ -115,8 +122,12 @@ void TakeoverRules::Check(bool needs_leader, bool leads) {
     Broken(absl::StrCat("workers of round ", running[0].second, " on ", running[0].first, " and of round ",
                         running[i].second, " on ", running[i].first, " run"));
   }
+  // A job that is over gives its workers their grace period. The clocks of two hosts differ by less than a millisecond in a lease.
+  if (!running.empty() && !charter_.end && now() > promise_end_ + kFenceSlack)
+    Broken(absl::StrCat("workers of round ", running[0].second, " run on ", running[0].first,
+                        " although the last promise of a coordinator has ended"));
   if (leads || !std::exchange(needs_leader_, needs_leader) || closed()) led_at_ = now();
-  if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease()) return;
+  if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease() || IsTight()) return;
   Broken(absl::StrCat("no process has led the job for ", kNoLeader, " leases"));
 }
 

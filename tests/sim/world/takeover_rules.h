@@ -22,18 +22,21 @@ namespace ddprun::sim {
 // - At any true instant all workers that run belong to one round. No worker runs when a coordinator begins to lead.
 // - At most one coordinator renews fences: what a coordinator has promised its nodes has ended when another one takes over
 //   from it, and it promises nothing afterwards.
+// - No worker runs when all that coordinators have promised has ended, except in the grace period of a job that is over.
 // - Epochs, rounds and counts of restarts never decrease.
 // - A round starts, and a job that is over dismisses its nodes, only when the register knows it. So every later coordinator
 //   does.
 // - A closed job stays closed.
-// - While nothing is disturbed, no coordinator is deposed, and a job with an agent has a coordinator within three leases.
+// - While nothing is disturbed, no coordinator is deposed, and a job with an agent has a coordinator within three leases. With
+//   voters, only as long as a quorum of them lives.
 class TakeoverRules {
  public:
   // A host whose workers run, and their round.
   using Running = std::vector<std::pair<std::string, int64_t>>;
 
-  TakeoverRules(const SimJob* job, std::function<Running()> running)
-      : job_(*job), running_(std::move(running)) {}
+  // can_have_leader: whether the processes that keep the register live.
+  TakeoverRules(const SimJob* job, std::function<Running()> running, std::function<bool()> can_have_leader)
+      : job_(*job), running_(std::move(running)), can_have_leader_(std::move(can_have_leader)) {}
 
   // --- Events
 
@@ -64,10 +67,14 @@ class TakeoverRules {
   void Broken(const std::string& rule) const { job_.trace->Broken(now(), rule); }
   TimePoint now() const { return job_.clock->now(); }
   Duration lease() const { return job_.settings->rules.lease; }
+  // Whether voters may be too slow for the lease without a fault. A call has 0.3 leases. TCP repeats a lost packet after 200 ms or
+  // more, and a call has up to three round trips, more if processes compete.
+  bool IsTight() const;
   void Started(const std::string& id, const proto::Start& start);
 
   const SimJob& job_;
   const std::function<Running()> running_;
+  const std::function<bool()> can_have_leader_;
 
   // The register.
   std::optional<Lead> lead_;
