@@ -129,11 +129,9 @@ class World {
     if (registered_ && !registered_->MayStart(index)) return false;
     if (host.live() != nullptr || !host.host->powered() || host.host->suspended()) return false;
     const bool hosts_it = hosted() && index == 0;
-    if (hosts_it) {
-      // The port is in use until the previous coordinator has exited.
-      if (coordinator_alive()) return false;
-      StartCoordinator();
-    }
+    // The port is in use until the previous coordinator has exited.
+    if (hosts_it && coordinator_alive()) return false;
+    if (hosts_it) StartCoordinator();
     std::vector<std::string> expected;
     for (int i = 0; i < settings_.expected_hosts; ++i) expected.push_back(hosts_[i]->host->name());
     SimRegisteredJob* const registered =
