@@ -19,7 +19,7 @@ NoticeRules::NoticeRules(Duration join_timeout, Broken broken)
 
 void NoticeRules::Joined(const NodeInfo& info) {
   stop_timeouts_[info.id] = info.stop_timeout;
-  if (!info.leased) unleased_.insert(info.id);
+  if (info.hosts) hosting_.insert(info.id);
 }
 
 void NoticeRules::Given(const NoticeGiven& e, const Before& before, TimePoint now) {
@@ -35,7 +35,7 @@ void NoticeRules::Given(const NoticeGiven& e, const Before& before, TimePoint no
     it->second.stop_at = std::min(it->second.stop_at, notice.stop_at);
   }
   if (notice.back_at) it->second.back_at = notice.back_at;
-  const bool hosts = unleased_.count(e.node) > 0;
+  const bool hosts = hosting_.count(e.node) > 0;
   host_noticed_ = host_noticed_ || hosts;
   if (before.in_round || (hosts && before.round_active)) round_has_notice_ = true;
   if (before.round_active) stop_by_ = std::min(stop_by_.value_or(it->second.stop_at), it->second.stop_at);
@@ -95,7 +95,9 @@ void NoticeRules::CheckDismissal(const Dismiss& e, TimePoint now) {
     if (round_has_notice_ && unfinished_)
       broken_("a job succeeded although its workers had only stopped because of a notice");
   } else if (e.reason == Dismissal::kJoinTimeout) {
-    if (back_at_ && now < *back_at_ + join_timeout_)
+    // If too few would be left even with the nodes that return, nobody waits for them; AdmissionRules checks that.
+    const bool in_vain = std::holds_alternative<TooFewLeft>(e.why);
+    if (!in_vain && back_at_ && now < *back_at_ + join_timeout_)
       broken_("a node's join timed out although a node that returns has not had the join timeout");
   }
 }

@@ -75,7 +75,7 @@ class NoticeRules {
   const Duration join_timeout_;
   const Broken broken_;
   std::map<NodeId, Duration> stop_timeouts_;
-  std::set<NodeId> unleased_;
+  std::set<NodeId> hosting_;
   std::map<NodeId, Notice> noticed_;  // members
   bool host_noticed_ = false;         // the node that hosts the coordinator has had a notice
   std::optional<TimePoint> back_at_;  // when the last of the nodes that return is due
