@@ -153,10 +153,13 @@ void VoterRegister::Step(const ProposerEvent& event) {
     learnt_.reset();
   }
   if (!result) return SetTimer();
+  const bool changes = calls_.front().swap && !calls_.front().swap->candidates.empty();
+  // A change that takes too long must not keep the leader from renewing its lead.
+  if (changes && !result->ok()) next_change_ = parts_.timer->Now() + kChangePause;
   if (result->ok()) {
     // The caller learns a version of this register.
     if (!learns) founded_in_vain_ = false;
-    if (calls_.front().swap && (*result)->swapped && !calls_.front().swap->candidates.empty()) {
+    if (changes && (*result)->swapped) {
       // A candidate that has not answered is asked again some time later.
       next_change_ = parts_.timer->Now() + kChangePause;
       const size_t wanted = std::min(candidates_.size(), Proposer::kMaxVoters);
