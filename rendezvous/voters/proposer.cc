@@ -126,6 +126,7 @@ void Proposer::On(const VoteDone& e) {
 // --- Requests
 
 void Proposer::Enter(Phase phase) {
+  if (phase == Phase::kAsk) call_->asked_at = now_;
   call_->phase = phase;
   call_->answers.clear();
   call_->phase_end.reset();
@@ -257,9 +258,13 @@ void Proposer::AdvanceAsk() {
   }
   if (!call_->phase_end) call_->phase_end = now_ + kSettle;
   if (!AllAnswered() && now_ < *call_->phase_end) return;
-  ++call_->asked;
+  // While another process writes, the newest record changes; only one that stays has to be written again.
+  const Ballot seen = newest == nullptr ? Ballot() : newest->accepted;
+  call_->asked = seen == call_->asked_ballot ? call_->asked + 1 : 1;
+  call_->asked_ballot = seen;
+  const Duration took = now_ - call_->asked_at;
   Enter(Phase::kPause);
-  call_->phase_end = now_ + kSettle;
+  call_->phase_end = now_ + std::max(kSettle + Duration(), took);
 }
 
 void Proposer::StartPrepare() {

@@ -116,7 +116,9 @@ class Proposer {
     SwapWanted wanted = {};
     Phase phase = Phase::kAsk;
     std::map<std::string, Answer> answers = {};  // of this phase; by id, or by address for a probe
-    int asked = 0;                               // number of completed kAsk
+    int asked = 0;                               // number of completed kAsk in a row with this newest ballot
+    Ballot asked_ballot = {};
+    TimePoint asked_at = {};  // when the last kAsk began
     int pauses = 0;
     // kProbe, kPause; kAsk, kAccept: when it stops to wait for the others.
     std::optional<TimePoint> phase_end = {};
