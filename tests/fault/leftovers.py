@@ -53,17 +53,31 @@ def _reap():
         pass
 
 
+def _entries(folder):
+    """Returns the names in a folder of /proc; none after the process has exited."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _descriptors():
+    """Returns {path: what it refers to} of the open files of all processes."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for entry in _entries(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{entry}"
+            try:
+                found[path] = os.readlink(path)
+            except OSError:
+                continue  # closed meanwhile
+    return found
+
+
 def _owned_sockets():
     """Returns the inodes of the sockets that any process has open, including unrelated processes."""
-    inodes = set()
-    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = os.readlink(link)
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            inodes.add(target[len("socket:[") : -1])
-    return inodes
+    sockets = (target for target in _descriptors().values() if target.startswith("socket:["))
+    return {target[len("socket:[") : -1] for target in sockets}
 
 
 def _sockets():

@@ -65,6 +65,27 @@ def _pids():
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
+def _entries(folder):
+    """Returns the names in a folder of /proc; none after the process has exited."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _descriptors():
+    """Returns {path: what it refers to} of the open files of all processes."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for entry in _entries(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{entry}"
+            try:
+                found[path] = os.readlink(path)
+            except OSError:
+                continue  # closed meanwhile
+    return found
+
+
 def _namespace(pid, kind):
     """Returns the identity of a namespace, such as net:[4026531840]; None after the process has exited."""
     try:
@@ -103,14 +124,7 @@ def _members(namespaces):
 
 def _references(namespaces):
     """Returns the descriptors and mounts that keep one of the namespaces alive, one line each."""
-    found = []
-    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = os.readlink(link)
-        except OSError:
-            continue
-        if target in namespaces:
-            found.append(f"{link} -> {target}")
+    found = [f"{path} -> {target}" for path, target in _descriptors().items() if target in namespaces]
     for line in _read("/proc/self/mountinfo").splitlines():
         if line.split()[3] in namespaces:
             found.append(f"mount {line.split()[4]} of {line.split()[3]}")
