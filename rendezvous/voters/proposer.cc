@@ -23,9 +23,10 @@ constexpr Duration kRefused = milliseconds(50);
 constexpr Duration kProbe = milliseconds(150);
 // When a candidate that has not answered is tried again.
 constexpr Duration kSilence = seconds(60);
-// The pause after another process had a higher ballot is random, up to this time. It doubles with each pause of the call.
+// The pause after another process had a higher ballot is random, up to this time or that of a round trip. It doubles with each of
+// the first pauses of the call.
 constexpr Duration kFirstPause = milliseconds(4);
-constexpr Duration kLongestPause = milliseconds(128);
+constexpr int kDoublings = 5;
 
 }  // namespace
 
@@ -78,13 +79,9 @@ void Proposer::Begin(Call call) {
   call_ = std::move(call);
   if (voters_.number == 0)
     return Finish(absl::UnavailableError("no voter of the job is known: no round has started"));
-  if (!call_->swap) {
-    Enter(Phase::kAsk);
-    return Ask(voters_);
-  }
-  if (!prepared_ || prepared_->record.record.version != call_->wanted.expected.version ||
+  if (!call_->swap || !prepared_ || prepared_->record.record.version != call_->wanted.expected.version ||
       !call_->wanted.expected.exists) {
-    return StartPrepare();
+    return StartAsk();
   }
   call_->ballot = prepared_->ballot;
   call_->found = std::move(prepared_->record);
@@ -126,8 +123,8 @@ void Proposer::On(const VoteDone& e) {
 // --- Requests
 
 void Proposer::Enter(Phase phase) {
-  if (phase == Phase::kAsk) call_->asked_at = now_;
   call_->phase = phase;
+  call_->phase_began = now_;
   call_->answers.clear();
   call_->phase_end.reset();
 }
@@ -228,10 +225,13 @@ void Proposer::Advance() {
       return AdvanceAccept();
     case Phase::kPause:
       if (now_ < *call_->phase_end) return;
-      if (call_->swap || call_->asked >= kAsks) return StartPrepare();
-      Enter(Phase::kAsk);
-      return Ask(voters_);
+      return call_->asked >= kAsks ? StartPrepare() : StartAsk();
   }
+}
+
+void Proposer::StartAsk() {
+  Enter(Phase::kAsk);
+  Ask(voters_);
 }
 
 void Proposer::AdvanceAsk() {
@@ -250,7 +250,11 @@ void Proposer::AdvanceAsk() {
     return IsQuorum(voters_, ids) && (record == nullptr || IsQuorum(record->voters, ids));
   };
   if (quorum(Ids(same))) {
-    return Finish(SwapResult{.current = record == nullptr ? RegisterRecord() : record->record});
+    const RegisterRecord current = record == nullptr ? RegisterRecord() : record->record;
+    const Fate fate = FateOfSwap(record);
+    if (fate == Fate::kOpen) return StartPrepare();
+    if (fate == Fate::kUnknown) return FinishUnknown();
+    return Finish(SwapResult{.swapped = fate == Fate::kWritten, .current = current});
   }
   if (!quorum(Ids(any))) {
     call_->phase_end.reset();  // a voter that was unknown has to answer, too
@@ -262,7 +266,7 @@ void Proposer::AdvanceAsk() {
   const Ballot seen = newest == nullptr ? Ballot() : newest->accepted;
   call_->asked = seen == call_->asked_ballot ? call_->asked + 1 : 1;
   call_->asked_ballot = seen;
-  const Duration took = now_ - call_->asked_at;
+  const Duration took = now_ - call_->phase_began;
   Enter(Phase::kPause);
   call_->phase_end = now_ + std::max(kSettle + Duration(), took);
 }
@@ -293,29 +297,31 @@ void Proposer::AdvancePrepare() {
   Propose();
 }
 
+Proposer::Fate Proposer::FateOfSwap(const VotedRecord* newest) const {
+  if (!call_->swap) return Fate::kLost;
+  const RegisterRecord current = newest == nullptr ? RegisterRecord() : newest->record;
+  const RegisterRecord& expected = call_->wanted.expected;
+  if (newest != nullptr && call_->written && newest->written == *call_->written) return Fate::kWritten;
+  if (current.exists == expected.exists && (!current.exists || current.version == expected.version))
+    return Fate::kOpen;
+  // Each version has one record. If the next one is another's, this write has not happened, and will not.
+  return !call_->written || current.version <= expected.version + 1 ? Fate::kLost : Fate::kUnknown;
+}
+
 void Proposer::Propose() {
   Call& call = *call_;
-  const RegisterRecord current = call.found ? call.found->record : RegisterRecord();
-  const bool own = call.found && call.written && call.found->written == *call.written;
-  const bool fits = call.swap && current.exists == call.wanted.expected.exists &&
-                    (!current.exists || current.version == call.wanted.expected.version);
-  call.swapped = own || fits;
-  if (own || !fits) {
-    // Each version has one record. If the next one is another's, this write has not happened, and will not.
-    const bool is_next = current.version <= call.wanted.expected.version + 1;
-    if (call.swap && !own && call.written && !is_next) {
-      return Finish(
-          absl::UnavailableError("another process has written to the register at the same time; this write "
-                                 "may have happened before"));
-    }
-    if (!call.found) return Finish(SwapResult{.current = current});
+  const Fate fate = FateOfSwap(call.found ? &*call.found : nullptr);
+  call.swapped = fate == Fate::kOpen || fate == Fate::kWritten;
+  if (fate == Fate::kUnknown) return FinishUnknown();
+  if (fate != Fate::kOpen) {
+    if (!call.found) return Finish(SwapResult{});
     call.proposal = *call.found;
     return StartAccept();
   }
   call.proposal = call.found.value_or(VotedRecord{.voters = voters_});
   if (!call.written) call.written = call.ballot;
   call.proposal.written = *call.written;
-  call.proposal.record.version = current.version + 1;
+  ++call.proposal.record.version;
   call.proposal.record.exists = true;
   call.proposal.record.lead = call.wanted.lead;
   if (call.wanted.charter) {
@@ -442,16 +448,24 @@ void Proposer::Chosen() {
 void Proposer::Pause(std::string why) {
   prepared_.reset();
   call_->obstacle = std::move(why);
+  call_->asked = 0;
+  const Duration unit = std::max(kFirstPause + Duration(), now_ - call_->phase_began);
   const Duration longest =
-      std::min(kLongestPause + Duration(), kFirstPause * (int64_t{1} << std::min(call_->pauses++, 10)));
+      std::min(unit * (int64_t{1} << std::min(call_->pauses++, kDoublings)), (call_->wanted.end - now_) / 2);
   Enter(Phase::kPause);
   call_->phase_end =
-      now_ + Duration(static_cast<int64_t>(random_() % static_cast<uint64_t>(longest.count())));
+      now_ + Duration(static_cast<int64_t>(random_() % (static_cast<uint64_t>(longest.count()) + 1)));
 }
 
 void Proposer::Finish(absl::StatusOr<SwapResult> result) {
   call_.reset();
   effects_.emplace_back(CallDone{std::move(result)});
+}
+
+void Proposer::FinishUnknown() {
+  Finish(
+      absl::UnavailableError("another process has written to the register at the same time; this write may "
+                             "have happened before"));
 }
 
 absl::Status Proposer::TimedOut() const {

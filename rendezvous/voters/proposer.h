@@ -1,15 +1,18 @@
 // Reads and writes the register of a job by asking its voters.
 //
 // clang-format off
-//               all of a quorum have the same record
-//   Ask --------------------------------------------------------------> done
-//    | they do not
-//    v           promised              the voters change             chosen
-//  Prepare -------------> Probe ------------------------> Accept ------------> done, or Accept without the old voters
-//    ^                      (only if the voters change)      |
-//    +--- Pause <--------------------------------------------+  another process has a higher ballot
+//      all of a quorum have the same record
+//   Ask -------------------------------------------------------------> done, unless it is the one that a swap expects
+//    ^ |
+//    | | it is, or they do not agree
+//    | v      promised               the voters change              chosen
+//    | Prepare --------> Probe ------------------------> Accept --------------> done, or Accept without the old voters
+//    |    |              (only if the voters change)       |
+//    +--- Pause <------------------------------------------+  another process has a higher ballot
 // clang-format on
 //
+// * Ask disturbs nobody. A process that does not know the newest record learns it there, so that only those who know the present
+//   record compete for the next one.
 // * A record is chosen when a quorum of the voters of the record that it replaces, and of its own, has accepted it.
 // * Prepare finds the newest record that may be chosen; the next record is computed from it. A read whose voters differ chooses
 //   that record again.
@@ -101,6 +104,13 @@ class Proposer {
 
  private:
   enum class Phase { kAsk, kPrepare, kProbe, kAccept, kPause };
+  // What has become of a swap, seen from the newest record.
+  enum class Fate {
+    kOpen,     // the record is the expected one
+    kWritten,  // it is that of the swap
+    kLost,     // another process has written the next one, or the call is a read
+    kUnknown,  // other processes have written since, perhaps after this one
+  };
   // What has become of the request to one voter in the present phase.
   struct Answer {
     std::string id = {};  // empty for a probe, until the reply
@@ -118,7 +128,7 @@ class Proposer {
     std::map<std::string, Answer> answers = {};  // of this phase; by id, or by address for a probe
     int asked = 0;                               // number of completed kAsk in a row with this newest ballot
     Ballot asked_ballot = {};
-    TimePoint asked_at = {};  // when the last kAsk began
+    TimePoint phase_began = {};
     int pauses = 0;
     // kProbe, kPause; kAsk, kAccept: when it stops to wait for the others.
     std::optional<TimePoint> phase_end = {};
@@ -155,11 +165,14 @@ class Proposer {
   void SendDue();
   VoteRequest Request(const Answer& answer) const;
 
+  void StartAsk();
   void AdvanceAsk();
   void AdvancePrepare();
   void AdvanceProbe();
   void AdvanceAccept();
   void StartPrepare();
+  // newest: null if there is none.
+  Fate FateOfSwap(const VotedRecord* newest) const;
   void Propose();
   void StartProbe();
   void WaitForProbes();
@@ -167,6 +180,7 @@ class Proposer {
   void Chosen();
   void Pause(std::string why);
   void Finish(absl::StatusOr<SwapResult> result);
+  void FinishUnknown();
   absl::Status TimedOut() const;
 
   // The ids of the voters whose replies fit.

@@ -2,14 +2,19 @@
 // repeated requests proposer_requests_test.cc.
 #include "rendezvous/voters/proposer.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/voters/testing/proposer_fixture.h"
+#include "rendezvous/voters/vote.h"
+#include "rendezvous/voters/voter_set.h"
 
 namespace ddprun {
 namespace {
@@ -108,6 +113,8 @@ TEST_F(ProposerTest, ReadWaitsForAWriteInProgress) {
 TEST_F(ProposerTest, TheFirstWriteOfTheFounder) {
   Know("a");
   Swap(0, "L1", "C");
+  EXPECT_EQ(Sent(), "ask a");
+  Deliver("a");
   EXPECT_EQ(Sent(), "prepare a");
   Deliver("a");
   EXPECT_EQ(Sent(), "accept a");
@@ -146,6 +153,8 @@ TEST_F(ProposerTest, ARefusedAcceptPausesAndRetriesWithAHigherBallot) {
   EXPECT_EQ(Sent(), "");
   ASSERT_LE(*me_->NextDeadline(), now_ + milliseconds(4));
   Wait();
+  EXPECT_EQ(Sent(), "ask a b c");
+  Deliver("b c");
   EXPECT_EQ(Sent(), "prepare a b c");
   EXPECT_GT(Last("a").ballot.counter, first.counter);
   EXPECT_GT(Last("a").ballot.counter, 1000) << "the one that a voter has named";
@@ -161,7 +170,8 @@ TEST_F(ProposerTest, AVoterThatHasExitedDoesNotDelayTheRetry) {
   Deliver("a b");
   After(milliseconds(50));
   Wait();
-  EXPECT_EQ(Sent(), "accept a b c, prepare a b c");
+  EXPECT_EQ(Sent(), "accept a b c, ask a b c");
+  AskUntilPrepare("a b");
   DeliverAll("a b");
   EXPECT_EQ(Result(), "swapped 2 L2 C");
 }
@@ -178,13 +188,60 @@ TEST_F(ProposerTest, AVoterThatAnswersSoonGrantsDespiteARefusal) {
 
 TEST_F(ProposerTest, ARefusedPrepareRetriesWithAHigherBallot) {
   OtherPrepares("a b c");
+  Know("a b c");
   Swap(0, "L1");
+  Deliver("b c");
+  EXPECT_EQ(Sent(), "ask a b c, prepare a b c");
+  OtherPrepares("a b c");
   Deliver("a");
-  EXPECT_EQ(Sent(), "prepare a b c");
+  EXPECT_EQ(Sent(), "");
   Wait();
-  EXPECT_EQ(Sent(), "prepare a b c");
+  Deliver("b c");
+  EXPECT_EQ(Sent(), "ask a b c, prepare a b c");
   DeliverAll();
   EXPECT_EQ(Result(), "swapped 1 L1 ");
+}
+
+// Processes that want to replace a record which is no longer the newest do not disturb the one that writes.
+TEST_F(ProposerTest, ASwapOfAnOldRecordAsksForNoPromise) {
+  Write(0, "L1", "C");
+  Know("a b c");
+  EXPECT_EQ(Other("a b c", "L2"), "swapped");
+  Swap(1, "L3");
+  Deliver("b c");
+  EXPECT_EQ(Result(), "found 2 L2 C");
+  EXPECT_EQ(Sent(), "ask a b c");
+}
+
+TEST_F(ProposerTest, AProcessThatHasPausedAsksBeforeItCompetesAgain) {
+  Write(0, "L1", "C");
+  OtherPrepares("a b c");
+  Swap(1, "L2");
+  Deliver("a b c");
+  EXPECT_EQ(Other("a b c", "L3"), "swapped");
+  Wait();
+  Deliver("a b");
+  EXPECT_EQ(Result(), "found 2 L3 C");
+  EXPECT_EQ(Sent(), "accept a b c, ask a b c");
+}
+
+TEST_F(ProposerTest, ThePauseGrowsWithTheRoundTrip) {
+  Write(0, "L1", "C");
+  Duration longest{};
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    me_ = std::make_unique<Proposer>(ProposerRules{.self = {"a1", "a"}, .seed = seed},
+                                     VoterSet{.number = 1, .now = Group("a b c")});
+    Swap(1, "L2");
+    Deliver("a b");
+    OtherPrepares("a b c");
+    After(milliseconds(100));
+    Deliver("a b c");
+    longest = std::max(longest, *me_->NextDeadline() - now_);
+    After(kLimit);
+    Result();
+  }
+  EXPECT_GT(longest, milliseconds(80));
+  EXPECT_LE(longest, milliseconds(100));
 }
 
 TEST_F(ProposerTest, ARepeatedAcceptIsGrantedAgain) {
@@ -207,9 +264,22 @@ TEST_F(ProposerTest, TheOwnWriteIsRecognisedAfterLostAnswers) {
   Deliver("c");
   Wait();
   Wait();
-  EXPECT_EQ(Last("a").kind, VoteRequest::Kind::kPrepare);
+  EXPECT_EQ(Last("a").kind, VoteRequest::Kind::kAsk);
+  Deliver("a b");
+  EXPECT_EQ(Result(), "swapped 2 L2 C");
+}
+
+TEST_F(ProposerTest, TheOwnWriteIsRecognisedByAPromise) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a");
+  OtherPrepares("a b c");
+  Deliver("b c");
+  Wait();
+  AskUntilPrepare("a b c");
   DeliverAll();
   EXPECT_EQ(Result(), "swapped 2 L2 C");
+  EXPECT_EQ(Has("c"), "2 L2 C");
 }
 
 TEST_F(ProposerTest, TheOwnWriteIsRecognisedAfterAnotherProcessHasWrittenItBack) {
@@ -218,9 +288,9 @@ TEST_F(ProposerTest, TheOwnWriteIsRecognisedAfterAnotherProcessHasWrittenItBack)
   LoseAnswer("a");
   EXPECT_EQ(Other("a b"), "L2");
   Wait();
-  DeliverAll();
+  Deliver("a b c");
   Wait();
-  DeliverAll();
+  Deliver("a b");
   EXPECT_EQ(Result(), "swapped 2 L2 C");
 }
 
@@ -231,9 +301,9 @@ TEST_F(ProposerTest, AWriteThatMayHaveHappenedIsAnError) {
   EXPECT_EQ(Other("a b c", "L3"), "swapped");
   EXPECT_EQ(Has("b"), "3 L3 C");
   Wait();
-  DeliverAll();
+  Deliver("a b c");
   Wait();
-  DeliverAll();
+  Deliver("a b");
   EXPECT_THAT(Result(), HasSubstr("may have happened before"));
 }
 
@@ -245,11 +315,12 @@ TEST_F(ProposerTest, AWriteThatAnotherOfTheSameVersionPrecedesIsRefused) {
   Wait();
   Deliver("a b");
   Wait();
-  Deliver("a c");
-  EXPECT_EQ(Last("c").kind, VoteRequest::Kind::kAccept);
+  Sent();
+  Deliver("a");
   EXPECT_EQ(Result(), "") << "until a quorum has the record, this write may still happen";
-  DeliverAll("a c");
+  Deliver("b");
   EXPECT_EQ(Result(), "found 2 L3 C");
+  EXPECT_EQ(Sent(), "");
 }
 
 TEST_F(ProposerTest, ARefusedSwapReturnsTheRecordAfterAQuorumHasIt) {
@@ -257,8 +328,7 @@ TEST_F(ProposerTest, ARefusedSwapReturnsTheRecordAfterAQuorumHasIt) {
   EXPECT_EQ(Other("a b", "L2"), "swapped");
   Know("a b c");
   Swap(1, "L3");
-  Deliver("b c");
-  Wait();
+  AskUntilPrepare("b c");
   Deliver("b c");
   EXPECT_EQ(Last("c").kind, VoteRequest::Kind::kAccept);
   EXPECT_EQ(Result(), "");
@@ -281,6 +351,7 @@ TEST_F(ProposerTest, ABallotIsOfOneRecord) {
   After(kLimit);
   EXPECT_THAT(Result(), HasSubstr("no quorum"));
   Swap(1, "L3");
+  Deliver("a b");
   EXPECT_EQ(Last("a").kind, VoteRequest::Kind::kPrepare);
   EXPECT_GT(Last("a").ballot, first);
 }
@@ -292,7 +363,7 @@ TEST_F(ProposerTest, VotersThatAreLearntEndThePromise) {
   me_->Learn({.number = 2, .now = Group("a b d")});
   EXPECT_EQ(Known(), "2: a b d");
   Swap(1, "L2");
-  EXPECT_EQ(Sent(), "prepare a b d");
+  EXPECT_EQ(Sent(), "ask a b d");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 namespace ddprun {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -224,8 +225,10 @@ TEST_F(ProposerVotersTest, PrepareNeedsTheNewVotersAsWell) {
   Result();
   Sent();
   Swap(2, "L3");
+  AskUntilPrepare("a b c d e");
+  EXPECT_THAT(Sent(), EndsWith("prepare a b c"));
   Deliver("a b c");
-  EXPECT_EQ(Sent(), "prepare a b c d e");
+  EXPECT_EQ(Sent(), "prepare d e");
   Deliver("d");
   EXPECT_THAT(Sent(), HasSubstr("accept"));
   EXPECT_EQ(Text(Last("d").record->voters), "2: a d e before a b c");
@@ -234,8 +237,6 @@ TEST_F(ProposerVotersTest, PrepareNeedsTheNewVotersAsWell) {
 TEST_F(ProposerVotersTest, NewerVotersAreFoundByAskingTheOldOnes) {
   EXPECT_EQ(Other("a b c d e f", "L2", "d e f"), "swapped");
   Swap(2, "L3");
-  DeliverAll("b c d e");
-  Wait();
   DeliverAll("b c d e");
   EXPECT_EQ(Result(), "swapped 3 L3 C");
   EXPECT_EQ(Known(), "2: d e f");

@@ -146,6 +146,20 @@ class ProposerFixture : public ::testing::Test {
       }
     }
   }
+  // Lets these voters, which do not agree, be asked until promises are asked for.
+  void AskUntilPrepare(const std::string& addresses) {
+    const auto prepares = [this] {
+      return !sent_.empty() && sent_.back().request.kind == VoteRequest::Kind::kPrepare;
+    };
+    for (int i = 0; !prepares(); ++i) {
+      ASSERT_LT(i, 10);
+      sent_.clear();
+      for (const std::string& address : List(addresses)) {
+        if (!prepares() && Pending(address)) Deliver(address);
+      }
+      if (!prepares()) Wait();
+    }
+  }
   // The newest request to each arrives. The connection breaks before the answer.
   void LoseAnswer(const std::string& addresses) {
     for (const std::string& address : List(addresses)) {
