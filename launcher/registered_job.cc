@@ -17,6 +17,7 @@
 #include "boost/asio/use_awaitable.hpp"
 #include "launcher/coordinator_log.h"
 #include "net/endpoint.h"
+#include "proto/value_codec.h"
 #include "rendezvous/client/grpc_link.h"
 #include "rendezvous/voters/choose_voters.h"
 #include "rendezvous/voters/grpc_vote_client.h"
@@ -57,6 +58,9 @@ class RegisteredJob::Link final : public CoordinatorLink {
             job_.lead_->Connected(/*standby=*/job_.voters_ == nullptr || job_.voters_->voters().number > 0);
           }
           if (message.has_start()) OnStart(message.start());
+          // Nothing is left to lead. The workers may need longer than a lease to stop.
+          if (message.has_dismiss() && EndsTheJob(DecodeDismissal(message.dismiss().reason())))
+            job_.lead_->Withdraw();
           on_message(message);
         };
     link_->Start(std::move(handlers));

@@ -20,7 +20,7 @@
 
 namespace ddprun {
 
-//   Order:   Seek first. Withdraw, Abandon and End at most once, in this order; End is the last call.
+//   Order:   Seek first; not after Withdraw. Abandon and End at most once; End is the last call.
 //   Threads: the thread of the timer, which is also that of the register and the coordinator.
 class JobLead final : private CharterKeeper {
  public:

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/dismissal.h"
+#include "proto/value_codec.h"
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/voters/choose_voters.h"
 #include "rendezvous/voters/vote_codec.h"
@@ -171,6 +172,7 @@ void SimRegisteredJob::Find(Duration limit, bool first, MakeLink make_link,
 
 void SimRegisteredJob::Received(const proto::CoordinatorMessage& message) {
   if (message.has_welcome()) lead_->Connected(/*standby=*/may_lead());
+  if (message.has_dismiss() && EndsTheJob(DecodeDismissal(message.dismiss().reason()))) lead_->Withdraw();
   if (!message.has_start()) return;
   const proto::Start& start = message.start();
   proto::VoterSet set;

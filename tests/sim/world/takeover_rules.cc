@@ -63,7 +63,8 @@ void TakeoverRules::Began(const std::string& id, int64_t epoch, const RoundMachi
   if (epochs_[id] == epoch) return;  // the agent has asked again
   if (epoch <= epoch_) Broken(absl::StrCat("epoch ", epoch, " begins after epoch ", epoch_));
   epoch_ = epochs_[id] = epoch;
-  for (const auto& [host, round] : running_()) {
+  // A job that is over gives its workers their grace period, and no round follows.
+  for (const auto& [host, round] : charter_.end ? Running() : running_()) {
     Broken(absl::StrCat("workers of round ", round, " run on ", host, " when ", id, " begins to lead"));
   }
   const std::optional<Round> known = machine == nullptr ? std::nullopt : machine->round();
@@ -73,14 +74,8 @@ void TakeoverRules::Began(const std::string& id, int64_t epoch, const RoundMachi
     Broken(absl::StrCat(id, " has forgotten restarts"));
 }
 
-bool TakeoverRules::IsTight() const {
-  const Settings& s = *job_.settings;
-  return s.voters && ((s.loss_permille > 0 && lease() < seconds(2)) || 40 * s.max_delay > lease());
-}
-
 void TakeoverRules::Lost(const std::string& id, const std::string& why) {
   if (now() <= disturbed_until_ + kAftermath * lease() || !can_have_leader_()) return;
-  if (IsTight()) return;
   Broken(absl::StrCat(id, " lost its lead although nothing was disturbed: ", why));
 }
 
@@ -127,7 +122,7 @@ void TakeoverRules::Check(bool needs_leader, bool leads) {
     Broken(absl::StrCat("workers of round ", running[0].second, " run on ", running[0].first,
                         " although the last promise of a coordinator has ended"));
   if (leads || !std::exchange(needs_leader_, needs_leader) || closed()) led_at_ = now();
-  if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease() || IsTight()) return;
+  if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease()) return;
   Broken(absl::StrCat("no process has led the job for ", kNoLeader, " leases"));
 }
 

@@ -19,7 +19,8 @@
 
 namespace ddprun::sim {
 
-// - At any true instant all workers that run belong to one round. No worker runs when a coordinator begins to lead.
+// - At any true instant all workers that run belong to one round. No worker runs when a coordinator begins to lead, unless the job
+//   is over, so that its workers have their grace period and no round follows.
 // - At most one coordinator renews fences: what a coordinator has promised its nodes has ended when another one takes over
 //   from it, and it promises nothing afterwards.
 // - No worker runs when all that coordinators have promised has ended, except in the grace period of a job that is over.
@@ -67,9 +68,6 @@ class TakeoverRules {
   void Broken(const std::string& rule) const { job_.trace->Broken(now(), rule); }
   TimePoint now() const { return job_.clock->now(); }
   Duration lease() const { return job_.settings->rules.lease; }
-  // Whether voters may be too slow for the lease without a fault. A call has 0.3 leases. TCP repeats a lost packet after 200 ms or
-  // more, and a call has up to three round trips, more if processes compete.
-  bool IsTight() const;
   void Started(const std::string& id, const proto::Start& start);
 
   const SimJob& job_;
