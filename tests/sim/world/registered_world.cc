@@ -11,6 +11,13 @@ namespace {
 // The port of the process at the endpoint of a job with voters; those of the others are greater.
 constexpr int kFirstPort = 30000;
 
+// When agents are started again after the last fault, and have joined.
+constexpr Duration kRestart = seconds(21);
+// A lost coordinator is replaced, and the nodes join the next one.
+constexpr int kLeases = 3;
+// After rounds in a row that have lost nodes.
+constexpr Duration kLongestPause = seconds(30);
+
 }  // namespace
 
 RegisteredWorld::RegisteredWorld(SimJob* job, const Hosts* hosts, std::function<bool(const SimHost&)> asleep)
@@ -141,6 +148,23 @@ void RegisteredWorld::Calm() {
   for (size_t i = 0; i < processes_.size(); ++i) {
     if (processes_[i].job->coordinator().alive()) processes_[i].job->coordinator().ThawAll();
   }
+  const JobRules& rules = job_->settings->rules;
+  sealed_by_ = job_->clock->now() + kRestart + kLeases * rules.lease + job_->settings->drain_timeout +
+               std::max(rules.first_last_call, rules.last_call) + kLongestPause;
+}
+
+void RegisteredWorld::CheckSealed() {
+  if (!sealed_by_ || job_->clock->now() < *sealed_by_) return;
+  sealed_by_.reset();
+  if (closed() || quorum_lost_) return;
+  const auto present =
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->live() != nullptr; });
+  if (present < job_->settings->rules.min_nodes) return;
+  const RoundMachine* const machine = leader() == nullptr ? nullptr : leader()->coordinator().machine();
+  const bool gathers = machine == nullptr || machine->state() == RoundMachine::State::kGathering;
+  if (gathers)
+    job_->trace->Broken(job_->clock->now(),
+                        absl::StrCat("no round runs, although ", present, " agents are there"));
 }
 
 TakeoverRules::Running RegisteredWorld::Running() const {
@@ -156,6 +180,7 @@ TakeoverRules::Running RegisteredWorld::Running() const {
 }
 
 void RegisteredWorld::Check() {
+  CheckSealed();
   if (voting() && !quorum_lost_ && voters_.known() && !closed() && !voters_.QuorumLives()) {
     quorum_lost_ = true;
     job_->trace->Line(job_->clock->now(), "the quorum of the voters is lost");

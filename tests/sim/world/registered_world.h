@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,8 @@ class RegisteredWorld {
     std::string id;
     std::unique_ptr<SimRegisteredJob> job;
   };
+  // While nothing is disturbed, a job with enough agents has a round after a bounded time.
+  void CheckSealed();
   TakeoverRules::Running Running() const;
   bool Lives(const std::string& id) const;
   // Without a quorum of its voters, a job has no leader.
@@ -76,6 +79,7 @@ class RegisteredWorld {
   RegisterWatch watch_;  // with voters
   SimVoters voters_;
   bool quorum_lost_ = false;
+  std::optional<TimePoint> sealed_by_;  // set: from now on nothing is disturbed
   TakeoverRules rules_;
   std::vector<Process> processes_;
   size_t leader_ = 0;  // index of leader() + 1; 0: none has led

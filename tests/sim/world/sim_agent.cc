@@ -170,6 +170,7 @@ void SimAgent::Check(const proto::CoordinatorMessage& m) {
   }
   if (!m.has_dismiss()) return;
   const Dismissal reason = DecodeDismissal(m.dismiss().reason());
+  evicted_ = evicted_ || reason == Dismissal::kEvicted;
   if (EndsTheJob(reason) || (IsFinal(reason) && driver_.machine().alive() > 0))
     job_over_until_ = place_.host->now() + place_.job->settings->grace;
   if (reason == Dismissal::kEvicted || reason == Dismissal::kMoved || std::exchange(decided_, true)) return;
@@ -337,16 +338,29 @@ void SimAgent::StartWorkers(const Assignment& assignment, const std::set<LocalRa
   step_.reset();
   failures_.BeginRound(assignment);
   last_signal_sent_.reset();
-  fenced_ = false;
+  stop_sent_.reset();
+  fenced_ = evicted_ = false;
   warden_.Spawn(assignment, place_.nproc, keep);
 }
 
 void SimAgent::SignalWorkers(int signo, const std::set<LocalRank>& spare) {
   last_signal_sent_ = signo;
+  stop_sent_ = place_.host->now();
   warden_.SignalAll(signo, spare);
 }
 
+// Workers that are told to stop have their whole grace period. The node has less time if the others may go on without it, if it goes away,
+// or if the signal is repeated.
+void SimAgent::CheckGrace(const std::set<LocalRank>& spare) const {
+  if (warden_.workers() == nullptr || !stop_sent_ || fenced_ || evicted_ || notice_end_ || signals_ > 1)
+    return;
+  const Duration had = place_.host->now() - *stop_sent_;
+  if (had + milliseconds(1) < place_.job->settings->grace && warden_.workers()->Running(spare))
+    Broken(absl::StrCat(id_, " kills workers ", ToMillis(had), " ms after their signal"));
+}
+
 void SimAgent::KillWorkers(const std::set<LocalRank>& spare) {
+  CheckGrace(spare);
   last_signal_sent_ = SIGKILL;
   for (const LocalRank rank : parked_) killed_parked_ = killed_parked_ || spare.count(rank) == 0;
   warden_.KillAll(spare);

@@ -126,6 +126,8 @@ class SimAgent final : private AgentWorld {
   // The agent gets to know that the node goes away after `left`.
   void NoteNotice(Duration left);
   void CheckNotice();
+  // The agent is about to kill its workers but those to spare.
+  void CheckGrace(const std::set<LocalRank>& spare) const;
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
   void OnParked(Round round, LocalRank rank, const std::string& why);
   // Reports to the coordinator, as the warden of the killed agent, that the workers are dead.
@@ -156,6 +158,8 @@ class SimAgent final : private AgentWorld {
 
   Assignment assignment_;
   bool fenced_ = false;                  // the fence has killed the workers of this round
+  bool evicted_ = false;                 // the coordinator has taken the node out of this round
+  std::optional<TimePoint> stop_sent_;   // when the workers of this round got their newest signal
   std::optional<int> last_signal_sent_;  // to the workers of this round
   TimePoint started_at_;
   std::optional<int64_t> step_;

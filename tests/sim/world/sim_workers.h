@@ -2,6 +2,7 @@
 // report the steps, and write snapshots. If Settings::survives, they ask to survive the round.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -108,6 +109,10 @@ class SimWorkers {
 
   int alive() const { return static_cast<int>(alive_.size()); }
   int unparked() const { return static_cast<int>(alive_.size() - parked_.size()); }
+  // Whether a worker other than these runs.
+  bool Running(const std::set<LocalRank>& spare) const {
+    return std::any_of(alive_.begin(), alive_.end(), [&](LocalRank rank) { return !spare.contains(rank); });
+  }
   Round round() const { return assignment_.round; }
 
  private:
