@@ -157,8 +157,10 @@ void RegisteredWorld::CheckSealed() {
   if (!sealed_by_ || job_->clock->now() < *sealed_by_) return;
   sealed_by_.reset();
   if (closed() || quorum_lost_) return;
-  const auto present =
-      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->live() != nullptr; });
+  // Others do not find the job if the host of the endpoint is lost.
+  const auto present = std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) {
+    return host->live() != nullptr && host->live()->registered()->may_lead();
+  });
   if (present < job_->settings->rules.min_nodes) return;
   const RoundMachine* const machine = leader() == nullptr ? nullptr : leader()->coordinator().machine();
   const bool gathers = machine == nullptr || machine->state() == RoundMachine::State::kGathering;
