@@ -52,6 +52,7 @@ done
 # Killed in the middle: the next round resumes from the snapshot, and repeats the losses of the undisturbed run.
 steps=400
 run undisturbed "$ddp" --steps=$steps
+: >"$TEST_TMPDIR/killed"  # exists when tail opens it
 "$ddprun" --standalone --nproc-per-node=2 --max-restarts=1 --no-python "$ddp" --steps=$steps \
   --snapshot="$TEST_TMPDIR/snapshot" >"$TEST_TMPDIR/killed" 2>"$TEST_TMPDIR/killed.err" &
 job=$!
