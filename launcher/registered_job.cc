@@ -15,6 +15,7 @@
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "launcher/agent/agent_machine.h"
 #include "launcher/coordinator_log.h"
 #include "net/endpoint.h"
 #include "proto/value_codec.h"
@@ -54,8 +55,7 @@ class RegisteredJob::Link final : public CoordinatorLink {
         [this, on_message = std::move(handlers.on_message)](const proto::CoordinatorMessage& message) {
           if (message.has_welcome()) {
             job_.attended_ = epoch_;
-            // Without voters there is nothing to observe.
-            job_.lead_->Connected(/*standby=*/job_.voters_ == nullptr || job_.voters_->voters().number > 0);
+            job_.lead_->Connected(/*standby=*/job_.can_lead());
           }
           if (message.has_start()) OnStart(message.start());
           // Nothing is left to lead. The workers may need longer than a lease to stop.
@@ -76,7 +76,7 @@ class RegisteredJob::Link final : public CoordinatorLink {
       const absl::StatusOr<VoterSet> voters = DecodeVoters(message);
       if (voters.ok()) job_.voters_->Learn(*voters);
     }
-    job_.lead_->Connected(start.group_rank() < JobLead::kStandbys);
+    job_.lead_->Connected(start.group_rank() < JobLead::kStandbys && job_.can_lead());
   }
 
   const std::unique_ptr<CoordinatorLink> link_;
@@ -110,6 +110,7 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   lead.on_leader = [j = job.get()](const JobLead::Leader& leader) { j->OnLeader(leader); };
   lead.on_over = [j = job.get()](const Charter::End& end) { j->OnOver(end); };
   lead.on_trouble = [j = job.get()](const absl::Status& why) { j->OnTrouble(why); };
+  lead.on_lost = [j = job.get()](const absl::Status& why) { j->OnLost(why); };
   lead.log = CoordinatorLog(*p.log);
   if (job->voters_ != nullptr) {
     lead.register_outlives_job = false;
@@ -132,6 +133,12 @@ void RegisteredJob::MakeVoters() {
   parts.seed = std::hash<std::string>()(parts.self.id);
   parts.timer = std::make_unique<AsioWakeTimer>(io_);
   parts.client = std::make_unique<GrpcVoteClient>(io_, parts_.run_id);
+  parts.leading = [this] {
+    VoterRegister::Parts::Leading leading{.left = lead_->LeadLeft()};
+    for (const auto& [address, port] : host_->coordinator().EndedNodes())
+      leading.ended.push_back(ToString(Endpoint{address, port}));
+    return leading;
+  };
   parts.on_voters = [this](const VoterSet& voters) { OnVoters(voters); };
   auto voters = std::make_unique<VoterRegister>(std::move(parts));
   voters_ = voters.get();
@@ -209,6 +216,8 @@ std::unique_ptr<CoordinatorLink> RegisteredJob::Follow(const FoundCoordinator& f
 }
 
 void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchResult)> done) {
+  // Nobody can take over from the coordinator.
+  if (!first && !can_lead()) limit = std::min(limit, parts_.lease + kSeekBeyondLease);
   const TimePoint end = std::chrono::steady_clock::now() + limit;
   ++attempts_;
   search_ = Search{.limit = limit, .end = end, .first = first, .done = std::move(done)};
@@ -216,7 +225,7 @@ void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchRe
   // Later, because the leader may be known at once.
   asio::post(io_, [this, alive = std::weak_ptr<int>(alive_), attempt = attempts_] {
     if (alive.expired() || !Current(attempt)) return;
-    if (voters_ == nullptr || voters_->voters().number > 0) return lead_->Seek();
+    if (can_lead()) return lead_->Seek();
     if (several_found()) return Found(attempt);
     // No round has started, so that nobody but the first coordinator has the job.
     asio::co_spawn(io_, Connect(attempts_, ToString(Endpoint{found_->address, found_->port}), std::nullopt),
@@ -252,7 +261,13 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   ++attempts_;
   if (leader.here) {
     found_.reset();
-    parts_.log->Say(absl::StrCat("this node coordinates job ", parts_.run_id, " at ", own_address()));
+    const std::string text = absl::StrCat("this node coordinates job ", parts_.run_id, " at ", own_address());
+    // That is where everybody looks for the coordinator first.
+    if (search_->first && parts_.own_endpoint && !several_found()) {
+      parts_.log->Detail(text);
+    } else {
+      parts_.log->Say(text);
+    }
     return EndSearch(std::make_unique<Link>(host_->Link(parts_.address), this, leader.epoch));
   }
   parts_.log->Detail(absl::StrCat("the coordinator is at ", leader.address));
@@ -339,6 +354,10 @@ void RegisteredJob::OnTrouble(const absl::Status& why) {
   trouble_at_ = now;
   parts_.log->Event("register_trouble", {{"job", parts_.run_id}, {"reason", why.message()}});
   parts_.log->Say(absl::StrCat("the register of the job: ", why.message()));
+}
+
+void RegisteredJob::OnLost(const absl::Status& why) {
+  if (search_) EndSearch(absl::UnavailableError(why.message()));
 }
 
 void RegisteredJob::CloseNow() {

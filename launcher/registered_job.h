@@ -93,10 +93,14 @@ class RegisteredJob {
   void AnnounceLater();
   // HOST:PORT at which other nodes reach the coordinator of this process.
   std::string own_address() const;
+  // Whether this process knows the register. Without voters there is nothing to observe: no round has started, or the coordinator is
+  // one of --store-only, which has no register.
+  bool can_lead() const { return voters_ == nullptr || voters_->voters().number > 0; }
   bool several_found() const { return parts_.own_endpoint && parts_.endpoints.size() > 1; }
   void OnLeader(const JobLead::Leader& leader);
   void OnOver(const Charter::End& end);
   void OnTrouble(const absl::Status& why);
+  void OnLost(const absl::Status& why);
   // Connects to the leader at `address` until another one is found or the search ends.
   //   epoch: of the leader; nullopt: unknown, because the job has no round yet. Then a refused connection ends the search.
   boost::asio::awaitable<void> Connect(int64_t attempt, std::string address, std::optional<int64_t> epoch);

@@ -62,12 +62,14 @@ void LeadershipMachine::On(const Connected& e) {
 void LeadershipMachine::On(const ReadDone& e) {
   in_flight_ = false;
   if (!e.record.ok()) return CallFailed(e.record.status());
+  lost_since_.reset();
   Saw(*e.record);
 }
 
 void LeadershipMachine::On(const SwapDone& e) {
   in_flight_ = false;
   if (!e.result.ok()) return CallFailed(e.result.status());
+  lost_since_.reset();
   if (!e.result->swapped) return Saw(e.result->current);
   seen_->version = e.result->current.version;
   seen_->exists = true;
@@ -177,7 +179,12 @@ void LeadershipMachine::SawOwn(const Lead& lead) {
 
 void LeadershipMachine::CallFailed(const absl::Status& why) {
   pause_end_ = now_ + Leases(kRenewal / 2);
-  effects_.emplace_back(RegisterFails{why});
+  if (!absl::IsDataLoss(why)) {
+    lost_since_.reset();
+  } else if (!lost_since_) {
+    lost_since_ = now_;
+  }
+  effects_.emplace_back(RegisterFails{why, lost_since_ && now_ - *lost_since_ >= rules_.lease});
 }
 
 void LeadershipMachine::Ended(bool written) {

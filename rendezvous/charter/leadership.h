@@ -128,6 +128,7 @@ struct JobIsOver {
 // The register does not answer, or refuses what is asked, so that no leader can be found. For people; the machine goes on.
 struct RegisterFails {
   absl::Status why;
+  bool lost = false;  // for a lease, the register has said that it is lost (kDataLoss)
 };
 using LeadershipEffect = std::variant<ReadRegister, SwapRegister, FollowLeader, BeginToLead, CharterWritten,
                                       LeadLost, LeadEnded, JobIsOver, RegisterFails>;
@@ -222,6 +223,7 @@ class LeadershipMachine {
 
   // As a leader, or in the attempt to become one.
   std::optional<Lead> lead_;  // as it was sent last; nullopt: neither
+  std::optional<BootTime> lost_since_;
   bool handed_over_ = false;  // see BeginToLead
   bool fenced_ = false;       // likewise
   BootTime leads_until_;

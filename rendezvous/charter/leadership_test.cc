@@ -318,6 +318,23 @@ TEST_F(LeadershipTest, ALostAnswerThatIsFoundTooLateIsNoLead) {
   EXPECT_EQ(machine_.state(), State::kSeeking);
 }
 
+TEST_F(LeadershipTest, ARegisterThatSaysForALeaseThatItIsLostIsLost) {
+  Step(LeadershipTick{});
+  const auto fails = [this](const absl::Status& why) {
+    Take<ReadRegister>();
+    Step(ReadDone{why});
+    const bool lost = Take<RegisterFails>().lost;
+    After(seconds(4));
+    return lost;
+  };
+  const absl::Status gone = absl::DataLossError("voters have exited");
+  EXPECT_FALSE(fails(gone));
+  EXPECT_FALSE(fails(gone));
+  EXPECT_FALSE(fails(absl::UnavailableError("no answer")));  // somebody may have an answer after all
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(fails(gone));
+  EXPECT_TRUE(fails(gone));
+}
+
 TEST_F(LeadershipTest, ChartersAreWrittenAtOnceAndInOrder) {
   BecomeLeader();
   Step(CharterChanged{"one"});

@@ -29,6 +29,8 @@ void Coordinator::BeginToLead(LeadBegun begun, CharterKeeper* keeper) {
   keeper_ = keeper;
   led_ = begun.run_id;
   charter_version_ = charters_ = written_ = 0;
+  listeners_.clear();
+  ended_.clear();
   handing_over_ = false;
   Step(begun);
 }
@@ -76,7 +78,31 @@ void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
   // Decoding must use the time of the step: a recording contains no other time, and a replay must decode the
   // same event.
   const TimePoint now = timer_->Now();
+  if (keeper_ != nullptr) NoteListener(id, message);
   Step(DecodeAgentMessage(id, message, now), now);
+}
+
+void Coordinator::NoteListener(PeerId id, const proto::AgentMessage& message) {
+  const auto peer = peers_.find(id);
+  const auto job = machine_.jobs().find(led_);
+  if (peer != peers_.end() && message.has_join() && message.join().coordinator_port() > 0) {
+    const Listener listener(peer->second->address(), message.join().coordinator_port());
+    listeners_[NodeId(message.join().node_id())] = listener;
+    ended_.erase(listener);
+  }
+  if (job == machine_.jobs().end()) return;
+  const auto& nodes = job->second.nodes;
+  if (message.has_leave()) {
+    const auto node =
+        std::find_if(nodes.begin(), nodes.end(), [id](const auto& n) { return n.second == id; });
+    const auto at = node == nodes.end() ? listeners_.end() : listeners_.find(node->first);
+    if (at != listeners_.end()) ended_.insert(at->second);
+  }
+  constexpr size_t kFew = 64;
+  if (listeners_.size() <= 2 * nodes.size() + kFew) return;
+  std::erase_if(listeners_, [&](const auto& listener) {
+    return job->second.machine.membership().Find(listener.first) == nullptr;
+  });
 }
 
 std::vector<std::string> Coordinator::AgentAddresses() const {
@@ -162,7 +188,9 @@ absl::Status Coordinator::ReportGone(const std::string& run_id, const NodeId& no
     gone.set_node(node.value());
     gone.set_token(token);
   }
+  const auto at = listeners_.find(node);
   Step(GoneReported{run_id, node, token});
+  if (gone_noted_.ok() && at != listeners_.end()) ended_.insert(at->second);
   return gone_noted_;
 }
 

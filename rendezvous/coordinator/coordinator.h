@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +116,11 @@ class Coordinator {
   std::optional<std::pair<std::string, int>> Standby() const;
   // Returns the nodes of the job that this process leads.
   std::vector<LedNode> LedNodes() const;
+  // Where a coordinator in another process listens: its address as this one sees it, and its port.
+  using Listener = std::pair<std::string, int>;
+  // Returns the coordinators in the processes of those nodes that have said that they leave the job, or whose processes have exited
+  // according to their wardens, since this process leads.
+  const std::set<Listener>& EndedNodes() const { return ended_; }
   // Returns the nodes, with their tokens, of the reports by ReportGone that this process has received without leading the job.
   std::vector<std::pair<std::string, std::string>> GoneNodes() const;
   // Returns whether the job that this process leads is handed over, now or when its charter is written.
@@ -164,6 +170,8 @@ class Coordinator {
  private:
   void Step(const CoordinatorEvent& event);
   void Step(const CoordinatorEvent& event, TimePoint now);
+  // Takes note of what a node says about the coordinator in its process.
+  void NoteListener(PeerId id, const proto::AgentMessage& message);
   // Writes the charter of the job that this process leads, if it has changed.
   void WriteCharter();
   // Carries out `effect` now, or when the effects before it have been.
@@ -204,14 +212,16 @@ class Coordinator {
     int64_t charter = 0;
     CoordinatorEffect effect;
   };
-  CharterKeeper* keeper_ = nullptr;  // null unless this process leads
-  std::string led_;                  // the job that it leads
-  int64_t charter_version_ = 0;      // of the newest charter; see RoundMachine
-  int64_t charters_ = 0;             // its number
-  int64_t written_ = 0;              // number of the newest charter in the register
-  bool handing_over_ = false;        // waits for HandedOver
-  std::deque<Held> held_;            // oldest first
-  std::deque<Reply> replies_;        // to requests without an answer, oldest first
+  CharterKeeper* keeper_ = nullptr;       // null unless this process leads
+  std::string led_;                       // the job that it leads
+  int64_t charter_version_ = 0;           // of the newest charter; see RoundMachine
+  int64_t charters_ = 0;                  // its number
+  int64_t written_ = 0;                   // number of the newest charter in the register
+  bool handing_over_ = false;             // waits for HandedOver
+  std::map<NodeId, Listener> listeners_;  // of the nodes that have joined since this process leads
+  std::set<Listener> ended_;
+  std::deque<Held> held_;      // oldest first
+  std::deque<Reply> replies_;  // to requests without an answer, oldest first
 
   // State of the current Step.
   TimePoint now_;

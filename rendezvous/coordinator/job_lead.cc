@@ -199,6 +199,9 @@ void JobLead::Do(const JobIsOver& e) {
   parts_.on_over(*over_);
 }
 
-void JobLead::Do(const RegisterFails& e) { parts_.on_trouble(e.why); }
+void JobLead::Do(const RegisterFails& e) {
+  parts_.on_trouble(e.why);
+  if (e.lost) parts_.on_lost(e.why);
+}
 
 }  // namespace ddprun

@@ -55,6 +55,8 @@ class JobLead final : private CharterKeeper {
     std::function<void(const Charter::End& end)> on_over;
     // The register cannot be used at present, or only with other options. Called for each attempt that fails.
     std::function<void(const absl::Status& why)> on_trouble;
+    // The register is lost, and with it the job, as far as this process knows.
+    std::function<void(const absl::Status& why)> on_lost = [](const absl::Status&) {};
     // The charter is about to be written, or, with `hands_over`, the job to be handed over; may be empty. Must not call this object
     // or the coordinator's methods that change it.
     std::function<void(bool hands_over)> before_write;
@@ -74,6 +76,8 @@ class JobLead final : private CharterKeeper {
   // The process that leads with this epoch no longer serves: it refuses connections, and the agent was a node of its job before.
   void LeaderGone(int64_t epoch) { Step(ddprun::LeaderGone{epoch}); }
   bool leads() const { return machine_.state() == LeadershipMachine::State::kLeading; }
+  // For how long this process leads if its lead is not renewed; zero if it does not lead.
+  Duration LeadLeft() const override;
 
   // This process ends soon, and does not try to lead any more.
   void Withdraw();
@@ -87,7 +91,6 @@ class JobLead final : private CharterKeeper {
  private:
   void Write(int64_t number, const Charter& charter) override;
   void HandOver(bool forget) override;
-  Duration LeadLeft() const override;
   void Complete(proto::Start& start) const override;
 
   // Takes care of what Write and HandOver have left as soon as the coordinator's step is complete: a step must not be called

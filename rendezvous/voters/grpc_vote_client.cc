@@ -121,11 +121,30 @@ void GrpcVoteClient::SendOn(const std::shared_ptr<Channel>& channel, const std::
         messages->stub = proto::Voters::NewStub(channel->channel);
         messages->stub->async()->Vote(context, &messages->request, &messages->reply, std::move(ended));
       },
-      [this, address, channel, sent, messages, done = std::move(done)](const absl::Status& status) {
+      [this, address, channel, sent, end, messages, done = std::move(done)](const absl::Status& status) {
         Ended(address, channel, sent, status);
-        if (!status.ok()) return done(status);
-        done(DecodeVoteReply(messages->reply));
+        if (absl::IsUnavailable(status)) {
+          asio::co_spawn(io_, Explain(address, status, end, done), Rethrow);
+        } else {
+          status.ok() ? done(DecodeVoteReply(messages->reply)) : done(status);
+        }
       });
+}
+
+asio::awaitable<void> GrpcVoteClient::Explain(std::string address, absl::Status status, TimePoint end,
+                                              Done done) {
+  const std::weak_ptr<int> alive = alive_;
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(address, -1);
+  asio::io_context& io = io_;  // this object may be destroyed meanwhile
+  const absl::StatusOr<asio::ip::tcp::endpoint> resolved = co_await Resolve(io, *endpoint, end);
+  if (resolved.ok()) {
+    asio::ip::tcp::socket socket(io);
+    asio::steady_timer timer(io, end);
+    const auto connected = co_await (socket.async_connect(*resolved, kAwait) || timer.async_wait(kAwait));
+    if (connected.index() == 0 && std::get<0>(std::get<0>(connected)) == asio::error::connection_refused)
+      status = absl::NotFoundError("no process listens there any more");
+  }
+  if (!alive.expired()) done(status);
 }
 
 void GrpcVoteClient::Ended(const std::string& address, const std::shared_ptr<Channel>& channel,

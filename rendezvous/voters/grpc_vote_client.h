@@ -39,6 +39,8 @@ class GrpcVoteClient final : public VoteClient {
                                               Done done);
   void SendOn(const std::shared_ptr<Channel>& channel, const std::string& address, proto::VoteRequest request,
               TimePoint end, Done done);
+  // A call has failed because there is no connection. Says so, or that no process listens at the address.
+  boost::asio::awaitable<void> Explain(std::string address, absl::Status status, TimePoint end, Done done);
   // A call that began at `sent` has ended.
   void Ended(const std::string& address, const std::shared_ptr<Channel>& channel, TimePoint sent,
              const absl::Status& status);

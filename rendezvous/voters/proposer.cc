@@ -11,8 +11,6 @@ namespace {
 
 // A request that has failed is repeated after this time.
 constexpr Duration kAgain = milliseconds(20);
-// A request without an answer is repeated after this time.
-constexpr Duration kAttempt = milliseconds(400);
 // A read whose voters differ waits for the others of them so long, and asks again so often, before it disturbs a write.
 constexpr Duration kSettle = milliseconds(5);
 constexpr int kAsks = 3;
@@ -99,8 +97,11 @@ void Proposer::On(const VoteDone& e) {
   answer.in_flight = 0;
   if (!e.reply.ok()) {
     answer.error = e.reply.status();
-    // The process of a voter that has restarted is another one.
-    if (!absl::IsNotFound(answer.error)) answer.again = now_ + kAgain;
+    if (absl::IsNotFound(answer.error)) {
+      if (!answer.id.empty()) exited_.insert(answer.id);
+    } else {
+      answer.again = now_ + kAgain;
+    }
     return;
   }
   answer.error = absl::OkStatus();
@@ -117,67 +118,11 @@ void Proposer::On(const VoteDone& e) {
     }
   }
   answer.id = reply.voter;
+  if (call_->phase == Phase::kAccept && answer.id == rules_.self.id && reply.granted) behind_ = false;
   answer.reply = std::move(reply);
 }
 
-// --- Requests
-
-void Proposer::Enter(Phase phase) {
-  call_->phase = phase;
-  call_->phase_began = now_;
-  call_->answers.clear();
-  call_->phase_end.reset();
-}
-
-void Proposer::Ask(const VoterSet& set) {
-  for (const Voter& voter : AllVoters(set)) Ask(voter);
-}
-
-void Proposer::Ask(const Voter& voter) {
-  const auto [item, is_new] =
-      call_->answers.try_emplace(voter.id, Answer{.id = voter.id, .address = voter.address});
-  if (is_new) Send(item->second);
-}
-
-void Proposer::Send(Answer& answer) {
-  if (now_ >= call_->wanted.end) return;  // Advance completes the call
-  answer.in_flight = ++numbers_;
-  answer.again.reset();
-  effects_.emplace_back(SendVote{.number = answer.in_flight,
-                                 .address = answer.address,
-                                 .request = Request(answer),
-                                 .limit = std::min(kAttempt + Duration(), call_->wanted.end - now_)});
-}
-
-VoteRequest Proposer::Request(const Answer& answer) const {
-  VoteRequest request{.voter = answer.id};
-  if (cached_) request.has_charter = cached_->written;
-  switch (call_->phase) {
-    case Phase::kAsk:
-    case Phase::kProbe:
-    case Phase::kPause:
-      break;
-    case Phase::kPrepare:
-      request.kind = VoteRequest::Kind::kPrepare;
-      request.ballot = call_->ballot;
-      break;
-    case Phase::kAccept:
-      request.kind = VoteRequest::Kind::kAccept;
-      request.ballot = call_->ballot;
-      request.next = {call_->ballot.counter + 1, rules_.self.id};
-      request.record = call_->proposal;
-      request.charter_omitted = !answer.with_charter;
-      if (request.charter_omitted) request.record->record.charter.clear();
-      break;
-  }
-  return request;
-}
-
-void Proposer::SendDue() {
-  for (auto& [key, answer] : call_->answers) {
-    if (answer.again && now_ >= *answer.again) Send(answer);
-  }
-}
+// --- Replies
 
 template <typename F>
 std::set<std::string> Proposer::Ids(F fits) const {
@@ -247,7 +192,7 @@ void Proposer::AdvanceAsk() {
     return record == nullptr ? !reply.record : reply.accepted == newest->accepted;
   };
   const auto quorum = [&](const std::set<std::string>& ids) {
-    return IsQuorum(voters_, ids) && (record == nullptr || IsQuorum(record->voters, ids));
+    return Decide(voters_, ids) && (record == nullptr || Decide(record->voters, ids));
   };
   if (quorum(Ids(same))) {
     const RegisterRecord current = record == nullptr ? RegisterRecord() : record->record;
@@ -258,7 +203,7 @@ void Proposer::AdvanceAsk() {
   }
   if (!quorum(Ids(any))) {
     call_->phase_end.reset();  // a voter that was unknown has to answer, too
-    return;
+    return static_cast<void>(FinishIfLost(voters_));
   }
   if (!call_->phase_end) call_->phase_end = now_ + kSettle;
   if (!AllAnswered() && now_ < *call_->phase_end) return;
@@ -292,7 +237,8 @@ void Proposer::AdvancePrepare() {
     Ask(voters_);
   }
   const std::set<std::string> ids = Ids(granted);
-  if (!IsQuorum(voters_, ids) || (newest != nullptr && !IsQuorum(newest->record->voters, ids))) return;
+  if (!Decide(voters_, ids) || (newest != nullptr && !Decide(newest->record->voters, ids)))
+    return static_cast<void>(FinishIfLost(voters_));
   if (newest != nullptr) call_->found = newest->record;
   Propose();
 }
@@ -400,6 +346,7 @@ void Proposer::StartAccept() {
   // A voter that has the charter which the record keeps is not sent it again.
   const bool is_new = call_->proposal.charter_written == call_->written;
   Enter(Phase::kAccept);
+  behind_ = true;
   std::vector<Voter> voters = AllVoters(call_->proposal.voters);
   for (const Voter& voter : AllVoters(call_->found ? call_->found->voters : voters_)) voters.push_back(voter);
   for (const Voter& voter : voters) {
@@ -412,9 +359,10 @@ void Proposer::StartAccept() {
 void Proposer::AdvanceAccept() {
   const VoterSet& base = call_->found ? call_->found->voters : voters_;
   const auto quorum = [&](const std::set<std::string>& ids) {
-    return IsQuorum(base, ids) && IsQuorum(call_->proposal.voters, ids);
+    return Decide(base, ids) && Decide(call_->proposal.voters, ids);
   };
   if (quorum(Ids([](const VoteReply& reply) { return reply.granted; }))) return Chosen();
+  if (FinishIfLost(base)) return;
   std::set<std::string> may_grant;
   for (const auto& [id, answer] : call_->answers) {
     if (!answer.reply || answer.reply->granted) may_grant.insert(id);
@@ -432,7 +380,7 @@ void Proposer::Chosen() {
   counter_ = std::max(counter_, next.counter);
   prepared_.reset();
   const auto promised = [&](const VoteReply& reply) { return reply.granted && reply.promised == next; };
-  if (IsQuorum(call.proposal.voters, Ids(promised))) prepared_ = {next, call.proposal};
+  if (Decide(call.proposal.voters, Ids(promised))) prepared_ = {next, call.proposal};
   if (!call.proposal.voters.before) {
     return Finish(SwapResult{.swapped = call.swapped, .current = call.proposal.record});
   }
@@ -443,6 +391,39 @@ void Proposer::Chosen() {
   call.found = call.proposal;
   call.proposal.voters.before.reset();
   StartAccept();
+}
+
+bool Proposer::Decide(const VoterSet& set, const std::set<std::string>& ids) const {
+  if (IsQuorum(set, ids)) return true;
+  const SwapWanted& wanted = call_->wanted;
+  if (behind_ || !wanted.leads_until || now_ >= *wanted.leads_until || !ids.contains(rules_.self.id))
+    return false;
+  const auto is_left = [&](const VoterGroup& group) {
+    const auto is_own = [&](const Voter& voter) { return voter.id == rules_.self.id; };
+    return std::any_of(group.voters.begin(), group.voters.end(), is_own) &&
+           std::all_of(group.voters.begin(), group.voters.end(), [&](const Voter& voter) {
+             return ids.contains(voter.id) || (exited_.contains(voter.id) && wanted.Ended(voter));
+           });
+  };
+  return is_left(set.now) && (!set.before || is_left(*set.before));
+}
+
+bool Proposer::FinishIfLost(const VoterSet& set) {
+  const auto own = call_->answers.find(rules_.self.id);
+  if (own != call_->answers.end() && !own->second.reply) return false;  // see Decide
+  std::set<std::string> left;
+  std::string lost;
+  for (const Voter& voter : AllVoters(set)) {
+    if (!exited_.contains(voter.id)) {
+      left.insert(voter.id);
+    } else {
+      absl::StrAppend(&lost, lost.empty() ? "" : ", ", voter.address);
+    }
+  }
+  if (Decide(set, left)) return false;
+  Finish(absl::DataLossError(absl::StrCat("so many of the job's voters have exited (", lost,
+                                          ") that those which are left do not know how far the job is")));
+  return true;
 }
 
 void Proposer::Pause(std::string why) {

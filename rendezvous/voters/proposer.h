@@ -16,11 +16,14 @@
 // * A record is chosen when a quorum of the voters of the record that it replaces, and of its own, has accepted it.
 // * Prepare finds the newest record that may be chosen; the next record is computed from it. A read whose voters differ chooses
 //   that record again.
+// * Voters that have left or are proven to have exited do not count as lost, as long as this process leads and is a voter: its own
+//   acceptor has every record that may be chosen since it leads.
 // * The accepted record carries the promise for the next ballot, so that the next write of the same process skips Prepare.
 // * A set of voters with two groups is replaced by one with the new group alone only when the former is known to be chosen. So
 //   the old group is not asked any more only if each quorum of the new one knows the record.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -57,7 +60,15 @@ struct SwapWanted {
   // Addresses of the processes that should be the voters, the preferred ones first; empty: as they are. Those that do not answer
   // are left out, unless they are voters. The voters stay as they are if no quorum of the new ones has answered.
   std::vector<std::string> candidates = {};
+  // This process leads the job until then, so that no other process has written since its last write. Meanwhile a voter that has
+  // exited is not lost if its address is one of `ended`: those of processes that have left the job, or are proven to have exited.
+  std::optional<TimePoint> leads_until = {};
+  std::vector<std::string> ended = {};
   TimePoint end = {};
+
+  bool Ended(const Voter& voter) const {
+    return std::find(ended.begin(), ended.end(), voter.address) != ended.end();
+  }
 };
 struct VoteDone {
   int64_t number = 0;  // of SendVote
@@ -77,7 +88,10 @@ struct SendVote {
 };
 // The call is complete.
 struct CallDone {
-  absl::StatusOr<SwapResult> result;  // of ReadWanted: `current`
+  // Of ReadWanted: `current`.
+  //   Errors: kDataLoss: so many voters have exited that no call will succeed any more, as far as this process knows the voters;
+  //           kDeadlineExceeded; kUnavailable.
+  absl::StatusOr<SwapResult> result;
 };
 using ProposerEffect = std::variant<SendVote, CallDone>;
 using ProposerEffects = std::vector<ProposerEffect>;
@@ -178,6 +192,11 @@ class Proposer {
   void WaitForProbes();
   void StartAccept();
   void Chosen();
+  // Whether what these voters have accepted or promised counts for `set`: they are a quorum, or all that are left of it, and this
+  // process leads.
+  bool Decide(const VoterSet& set, const std::set<std::string>& ids) const;
+  // Ends the call if so many of these voters have exited that the others are no quorum; then returns true.
+  bool FinishIfLost(const VoterSet& set);
   void Pause(std::string why);
   void Finish(absl::StatusOr<SwapResult> result);
   void FinishUnknown();
@@ -201,7 +220,10 @@ class Proposer {
   int64_t counter_ = 0;  // the highest one that has been seen
   int64_t numbers_ = 0;
   std::optional<Prepared> prepared_;
-  std::optional<CachedCharter> cached_;      // the newest one that was received or written
+  std::optional<CachedCharter> cached_;  // the newest one that was received or written
+  // The acceptor of this process may not have accepted this process's newest proposal.
+  bool behind_ = true;
+  std::set<std::string> exited_;             // the ids of voters that have exited
   std::map<std::string, TimePoint> silent_;  // addresses that have not answered a probe, until this time
   std::optional<Call> call_;
 

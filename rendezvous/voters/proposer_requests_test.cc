@@ -16,6 +16,37 @@ using ::testing::Not;
 
 class ProposerRequestsTest : public ProposerFixture {};
 
+// --- Voters that have exited
+
+TEST_F(ProposerRequestsTest, TheCallEndsWhenTooManyVotersHaveExited) {
+  Write(0, "L1", "C");
+  Read();
+  Deliver("a");
+  Fail("b", absl::NotFoundError("refused"));
+  EXPECT_EQ(Result(), "");
+  Fail("c", absl::NotFoundError("refused"));
+  EXPECT_EQ(Result(),
+            "so many of the job's voters have exited (b, c) that those which are left do not know how far "
+            "the job is");
+}
+
+TEST_F(ProposerRequestsTest, AWriteEndsWhenTooManyVotersHaveExited) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  Fail("b c", absl::NotFoundError("refused"));
+  Deliver("a");
+  EXPECT_THAT(Result(), HasSubstr("have exited (b, c)"));
+}
+
+TEST_F(ProposerRequestsTest, NewVotersMayStandInForThoseThatHaveExited) {
+  EXPECT_EQ(Other("a b c d e f", "L2", "d e f"), "swapped");
+  Read();
+  Fail("b", absl::NotFoundError("refused"));
+  Deliver("a c");
+  DeliverAll("d e f");
+  EXPECT_THAT(Result(), HasSubstr("L2"));
+}
+
 // --- Charters
 
 TEST_F(ProposerRequestsTest, ACharterIsNotSentAgain) {

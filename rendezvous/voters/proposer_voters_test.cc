@@ -234,6 +234,93 @@ TEST_F(ProposerVotersTest, PrepareNeedsTheNewVotersAsWell) {
   EXPECT_EQ(Text(Last("d").record->voters), "2: a d e before a b c");
 }
 
+// --- Voters that have left, or are proven to have exited
+
+class ProposerEndedTest : public ProposerVotersTest {
+ protected:
+  // This process leads for another second, and has heard that processes have ended.
+  void SwapAsLeader(int64_t version, const std::string& lead, const std::string& ended,
+                    const std::string& candidates = "") {
+    Step(SwapWanted{.expected = {.version = version, .exists = true},
+                    .lead = lead,
+                    .candidates = List(candidates),
+                    .leads_until = now_ + seconds(1),
+                    .ended = List(ended),
+                    .end = now_ + kLimit});
+  }
+  void Exited(const std::string& addresses) { Fail(addresses, absl::NotFoundError("refused")); }
+};
+
+TEST_F(ProposerEndedTest, TheLeaderDecidesAloneWhenTheOthersHaveEnded) {
+  SwapAsLeader(1, "L2", "b c");
+  Deliver("a");
+  Exited("b");
+  EXPECT_EQ(Result(), "");
+  Exited("c");
+  EXPECT_EQ(Result(), "swapped 2 L2 C");
+}
+
+TEST_F(ProposerEndedTest, AVoterThatIsAliveIsNotOverruled) {
+  SwapAsLeader(1, "L2", "b c");
+  Deliver("a");
+  Exited("b");
+  Fail("c", absl::UnavailableError("no route"));
+  EXPECT_EQ(Result(), "");
+  After(kLimit);
+  EXPECT_THAT(Result(), HasSubstr("1 of 3 have answered"));
+}
+
+TEST_F(ProposerEndedTest, ARefusedConnectionAloneIsNoProof) {
+  SwapAsLeader(1, "L2", "b");
+  Deliver("a");
+  Exited("b c");
+  EXPECT_THAT(Result(), HasSubstr("have exited (b, c)"));
+}
+
+TEST_F(ProposerEndedTest, AProcessThatDoesNotLeadDoesNotDecideAlone) {
+  Step(SwapWanted{
+      .expected = {.version = 1, .exists = true}, .lead = "L2", .ended = List("b c"), .end = now_ + kLimit});
+  Deliver("a");
+  Exited("b c");
+  EXPECT_THAT(Result(), HasSubstr("have exited (b, c)"));
+}
+
+TEST_F(ProposerEndedTest, ALeaderDoesNotDecideAloneAfterItsLead) {
+  SwapAsLeader(1, "L2", "b c");
+  Deliver("a");
+  Exited("b");
+  After(seconds(1));
+  Exited("c");
+  EXPECT_THAT(Result(), HasSubstr("have exited (b, c)"));
+}
+
+// The others have chosen a record that this process has not accepted.
+TEST_F(ProposerEndedTest, ALeaderWhoseOwnVoteIsBehindDoesNotDecideAlone) {
+  OtherPrepares("a");
+  SwapAsLeader(1, "L2", "");
+  Deliver("a b c");
+  EXPECT_EQ(Result(), "swapped 2 L2 C");
+  SwapAsLeader(2, "L3", "b c");
+  Deliver("a");
+  Exited("b c");
+  EXPECT_THAT(Result(), HasSubstr("have exited (b, c)"));
+}
+
+TEST_F(ProposerEndedTest, TheVotersAreThoseThatAreLeft) {
+  SwapAsLeader(1, "L2", "b c", "a");
+  while (Pending("a") || Pending("b") || Pending("c")) {
+    if (Pending("a")) Deliver("a");
+    for (const std::string address : {"b", "c"}) {
+      if (Pending(address)) Exited(address);
+    }
+  }
+  EXPECT_EQ(Result(), "swapped 2 L2 C");
+  EXPECT_EQ(Known(), "2: a");
+  Swap(2, "L3");
+  DeliverAll("a");
+  EXPECT_EQ(Result(), "swapped 3 L3 C");
+}
+
 TEST_F(ProposerVotersTest, NewerVotersAreFoundByAskingTheOldOnes) {
   EXPECT_EQ(Other("a b c d e f", "L2", "d e f"), "swapped");
   Swap(2, "L3");

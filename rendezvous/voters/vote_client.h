@@ -16,6 +16,7 @@ class VoteClient {
   virtual ~VoteClient() = default;
   // Calls `done` once, not within this call, at the latest soon after `limit`; not after this object is destroyed.
   //   address: HOST:PORT.
+  //   Errors:  kNotFound: the voter has exited: no process, or another one, listens at the address.
   virtual void Send(const std::string& address, const VoteRequest& request, Duration limit,
                     std::function<void(absl::StatusOr<VoteReply>)> done) = 0;
 };

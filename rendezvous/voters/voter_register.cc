@@ -120,9 +120,26 @@ void VoterRegister::Wake() {
   if (proposer_.busy() || calls_.empty()) return Step(ProposerTick{});
   const Call& call = calls_.front();
   if (!call.swap || founded_in_vain_) return Step(ReadWanted{call.end});
+  Complete(*calls_.front().swap);
   SwapWanted swap = *call.swap;
   swap.end = call.end;
   Step(swap);
+}
+
+void VoterRegister::Complete(SwapWanted& swap) const {
+  if (!parts_.leading) return;
+  Parts::Leading leading = parts_.leading();
+  if (leading.left <= Duration::zero()) return;
+  swap.leads_until = parts_.timer->Now() + leading.left;
+  swap.ended = std::move(leading.ended);
+  if (!swap.candidates.empty() || parts_.timer->Now() < next_change_) return;
+  std::vector<std::string> others;
+  const std::vector<Voter>& now = voters().now.voters;
+  for (const Voter& voter : now) {
+    if (!swap.Ended(voter)) others.push_back(voter.address);
+  }
+  // Nodes that have ended need not be voters until the next round is sealed.
+  if (others.size() < now.size()) swap.candidates = std::move(others);
 }
 
 void VoterRegister::Step(const ProposerEvent& event) {

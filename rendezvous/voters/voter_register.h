@@ -36,6 +36,12 @@ class VoterRegister final : public CharterRegister {
     uint64_t seed = 0;
     std::unique_ptr<WakeTimer> timer;
     std::unique_ptr<VoteClient> client;
+    // What this process knows if it leads the job; may be empty. See SwapWanted.
+    struct Leading {
+      Duration left{};  // zero: it does not lead
+      std::vector<std::string> ended = {};
+    };
+    std::function<Leading()> leading;
     // The voters have changed, or have become known.
     std::function<void(const VoterSet& voters)> on_voters;
   };
@@ -77,6 +83,8 @@ class VoterRegister final : public CharterRegister {
   void FoundElsewhere(const VoterSet& voters);
   void Add(Call call);
   void Wake();
+  // Adds what this process knows as the leader.
+  void Complete(SwapWanted& swap) const;
   // Steps the proposer, and carries out what follows from it.
   void Step(const ProposerEvent& event);
   void SetTimer();

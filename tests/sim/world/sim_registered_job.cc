@@ -58,6 +58,9 @@ SimRegisteredJob::SimRegisteredJob(Parts parts)
   lead.on_leader = [this](const JobLead::Leader& leader) { OnLeader(leader); };
   lead.on_over = [this](const Charter::End& end) { OnOver(end); };
   lead.on_trouble = [](const absl::Status&) {};
+  lead.on_lost = [this](const absl::Status& why) {
+    if (search_) EndSearch(absl::UnavailableError(why.message()));
+  };
   lead.log = log;
   if (voters_ != nullptr) {
     lead.register_outlives_job = false;
@@ -98,6 +101,12 @@ std::unique_ptr<CharterRegister> SimRegisteredJob::MakeVoters() {
   parts.seed = parts_.job->settings->seed + static_cast<uint64_t>(parts_.port);
   parts.timer = std::make_unique<SimTimer>(parts_.host, parts_.job->trace, in_process);
   parts.client = std::move(client);
+  parts.leading = [this] {
+    VoterRegister::Parts::Leading leading{.left = lead_->LeadLeft()};
+    for (const auto& [address, port] : coordinator_.real().EndedNodes())
+      leading.ended.push_back(absl::StrCat(address, ":", port));
+    return leading;
+  };
   parts.on_voters = [this](const VoterSet& voters) {
     const auto id = [](std::string* out, const Voter& voter) { out->append(voter.id); };
     parts_.job->trace->Line(parts_.job->clock->now(),

@@ -44,7 +44,7 @@ void SimVoteClient::Send(const std::string& address, const VoteRequest& request,
       if (here.expired()) return;
       const auto waits = channel->waiting.extract(number);
       if (waits.empty()) return;
-      if (channel->heard < sent) Drop(address, channel);
+      if (channel->heard < sent) Drop(address, channel, absl::UnavailableError("the voter is silent"));
       if (!here.expired()) waits.mapped()(absl::DeadlineExceededError("the voter does not answer"));
     });
   });
@@ -69,19 +69,25 @@ std::shared_ptr<SimVoteClient::Channel> SimVoteClient::Connect(const std::string
            [this, in_process, channel](const std::string& bytes) {
              in_process([this, channel, bytes] { OnReply(*channel, bytes); });
            },
-       .on_end = [this, in_process, channel,
-                  address](StreamEnd) { in_process([this, channel, address] { Drop(address, channel); }); }});
+       .on_end =
+           [this, in_process, channel, address](StreamEnd end) {
+             const absl::Status why = end == StreamEnd::kRefused
+                                          ? absl::NotFoundError("no process listens there any more")
+                                          : absl::UnavailableError("the connection has ended");
+             in_process([this, channel, address, why] { Drop(address, channel, why); });
+           }});
   return channel;
 }
 
-void SimVoteClient::Drop(const std::string& address, const std::shared_ptr<Channel>& channel) {
+void SimVoteClient::Drop(const std::string& address, const std::shared_ptr<Channel>& channel,
+                         const absl::Status& why) {
   tcp_.Close(channel->socket);
   const auto current = channels_.find(address);
   if (current != channels_.end() && current->second == channel) channels_.erase(current);
   const std::weak_ptr<bool> here = here_;
   for (auto waiting = std::exchange(channel->waiting, {}); !waiting.empty();) {
     const auto waits = waiting.extract(waiting.begin());
-    waits.mapped()(absl::UnavailableError("the connection to the voter was refused or has ended"));
+    waits.mapped()(why);
     if (here.expired()) return;
   }
 }

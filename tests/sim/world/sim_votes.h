@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
 #include "proto/voters.pb.h"
@@ -43,8 +44,8 @@ class SimVoteClient final : public VoteClient {
 
   std::shared_ptr<Channel> Connect(const std::string& address);
   void OnReply(Channel& channel, const std::string& bytes);
-  // Ends a connection. Requests on it fail.
-  void Drop(const std::string& address, const std::shared_ptr<Channel>& channel);
+  // Ends a connection. Requests on it fail with `why`.
+  void Drop(const std::string& address, const std::shared_ptr<Channel>& channel, const absl::Status& why);
 
   SimHost& host_;
   SimTcp& tcp_;

@@ -11,8 +11,11 @@
 namespace ddprun::sim {
 namespace {
 
-// In leases. A job with an agent has a leader after this time, unless something is disturbed.
+// In leases. A job with an agent has a leader after this time and that of so many votes, unless something is disturbed.
 constexpr int kNoLeader = 3;
+constexpr int kVotes = 10;
+// TCP repeats a lost packet after this time or more.
+constexpr Duration kRepetition = milliseconds(200);
 // How long the effects of a disturbance may last, in leases.
 constexpr int kAftermath = 3;
 constexpr Duration kFenceSlack = milliseconds(5);
@@ -122,7 +125,10 @@ void TakeoverRules::Check(bool needs_leader, bool leads) {
     Broken(absl::StrCat("workers of round ", running[0].second, " run on ", running[0].first,
                         " although the last promise of a coordinator has ended"));
   if (leads || !std::exchange(needs_leader_, needs_leader) || closed()) led_at_ = now();
-  if (now() <= std::max(led_at_, disturbed_until_) + kNoLeader * lease()) return;
+  const Settings& s = *job_.settings;
+  const Duration vote = 2 * s.max_delay + (s.loss_permille > 0 ? kRepetition : Duration::zero());
+  const Duration limit = kNoLeader * lease() + (s.voters ? kVotes * vote : Duration::zero());
+  if (now() <= std::max(led_at_, disturbed_until_) + limit) return;
   Broken(absl::StrCat("no process has led the job for ", kNoLeader, " leases"));
 }
 

@@ -29,7 +29,8 @@ namespace ddprun::sim {
 //   does.
 // - A closed job stays closed.
 // - While nothing is disturbed, no coordinator is deposed, and a job with an agent has a coordinator within three leases. With
-//   voters, only as long as a quorum of them lives.
+//   voters, only as long as a quorum of them lives, and within the time of ten votes more: each takes a round trip, and that of a
+//   packet which is repeated.
 class TakeoverRules {
  public:
   // A host whose workers run, and their round.
