@@ -80,7 +80,7 @@ struct JobRules {
   // remain. An incident is a failure whose first cause was on the host, or the loss of the host's node. 0
   // disables this rule.
   int exclude_after = 0;
-  Quorum quorum = Quorum::kNone;
+  Quorum quorum = Quorum::kVoters;
   // With kExpected, nodes do not wait for others if too few can still join.
   Admission admission = Admission::kOpen;
 

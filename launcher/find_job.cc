@@ -57,7 +57,10 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindJob(asio::io_context& io, 
   if (config.has_voters()) limits.job = config.run_id;
   if (config.endpoints.size() > 1)
     limits.more_endpoints.assign(config.endpoints.begin() + 1, config.endpoints.end());
-  if (config.candidate_ports.empty()) co_return co_await FindCoordinator(at.host, at.port, limits, tell);
+  if (config.candidate_ports.empty()) {
+    limits.or_any_job = true;
+    co_return co_await FindCoordinator(at.host, at.port, limits, tell);
+  }
 
   limits.more_ports.assign(config.candidate_ports.begin() + 1, config.candidate_ports.end());
   limits.more_hosts = config.candidate_hosts;

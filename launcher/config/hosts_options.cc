@@ -65,7 +65,7 @@ absl::StatusOr<Command> ReadHosts(const Options& options, const ProcessInputs& i
   }
   RETURN_IF_ERROR(ReadRendezvous(its_options, of_agent, job));
   RETURN_IF_ERROR(ReadWorkers(its_options, of_agent, job));
-  RETURN_IF_ERROR(CheckVoters(its_options, job));
+  RETURN_IF_ERROR(ReadQuorum(its_options, job));
   RETURN_IF_ERROR(ReadOutput(its_options, of_agent, job));
   RETURN_IF_ERROR(ReadObservers(its_options, of_agent, job));
   return config;

@@ -52,7 +52,7 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& args, const
   RETURN_IF_ERROR(ReadSize(options, inputs, config));
   RETURN_IF_ERROR(ReadRendezvous(options, inputs, config));
   RETURN_IF_ERROR(ReadWorkers(options, inputs, config));
-  RETURN_IF_ERROR(CheckVoters(options, config));
+  RETURN_IF_ERROR(ReadQuorum(options, config));
   RETURN_IF_ERROR(ReadOutput(options, inputs, config));
   RETURN_IF_ERROR(ReadObservers(options, inputs, config));
   RETURN_IF_ERROR(ReadLocalSize(options, inputs, config));

@@ -223,7 +223,7 @@ TEST(LaunchConfigTest, ParsesWorkerAndOutputOptions) {
 }
 
 TEST(LaunchConfigTest, ParsesJobRulesAndExitCodes) {
-  EXPECT_EQ(Machine().Launch({}).rules, JobRules());
+  EXPECT_EQ(Machine().Launch({}).rules, JobRules{.quorum = Quorum::kNone});
   EXPECT_EQ(Machine().Launch({}).exit_codes, ExitCodes::kTorchrun);
   const LaunchConfig config =
       Machine().Launch({"--nnodes=2:6", "--rdzv-backend=c10d", "--node-unit=2", "--scale-up=at-snapshot",

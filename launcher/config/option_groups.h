@@ -25,8 +25,8 @@ absl::Status ReadSize(const Options& options, const ProcessInputs& inputs, Launc
 // Reads the backend, the endpoint, the host of the coordinator, and the job id.
 absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);
 
-// Checks that the nodes can keep the register of the job, if --quorum=voters asks for that. REQUIRES: ReadWorkers was called.
-absl::Status CheckVoters(const Options& options, const LaunchConfig& config);
+// Decides whether nodes keep the register of the job, as is the default if they can. REQUIRES: ReadWorkers was called.
+absl::Status ReadQuorum(const Options& options, LaunchConfig& config);
 
 // Reads the job rules and the options for starting, placing and stopping workers, but not their program.
 absl::Status ReadWorkers(const Options& options, const ProcessInputs& inputs, LaunchConfig& config);

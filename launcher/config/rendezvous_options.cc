@@ -202,8 +202,11 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
   return is_static ? ReadStatic(options, config) : ReadC10d(options, config);
 }
 
-absl::Status CheckVoters(const Options& options, const LaunchConfig& config) {
+absl::Status ReadQuorum(const Options& options, LaunchConfig& config) {
   constexpr int kMostEndpoints = 5;
+  const bool can_vote = config.backend == Backend::kC10d && config.max_nodes > 1;
+  if ((!can_vote || options.IsSet("record")) && !options.IsGiven("quorum"))
+    config.rules.quorum = Quorum::kNone;
   const int endpoints = static_cast<int>(config.endpoints.size());
   if (endpoints > 1 && config.rules.quorum != Quorum::kVoters) {
     return BadValue(options, "rdzv-endpoint",
@@ -215,17 +218,15 @@ absl::Status CheckVoters(const Options& options, const LaunchConfig& config) {
         absl::StrCat("at most ", kMostEndpoints, " endpoints, and no more than nodes (", config.max_nodes,
                      "): an agent must run at each of them when the job starts"));
   }
-  if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1) return absl::OkStatus();
-  if (config.backend != Backend::kC10d) {
+  if (config.has_voters() && options.IsSet("record")) {
     return BadValue(
-        options, "quorum",
-        "voters only with --rdzv-backend=c10d: with etcd, the job outlives its coordinator anyway, "
-        "and with static, only the node with rank 0 can coordinate it");
+        options, "record",
+        "a coordinator without a register: the steps of one with --quorum=voters cannot be recorded yet");
   }
-  if (!options.IsSet("record")) return absl::OkStatus();
-  return BadValue(
-      options, "record",
-      "a coordinator without a register: the steps of one with --quorum=voters cannot be recorded yet");
+  if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1 || can_vote) return absl::OkStatus();
+  return BadValue(options, "quorum",
+                  "voters only with --rdzv-backend=c10d: with etcd, the job outlives its coordinator anyway, "
+                  "and with static, only the node with rank 0 can coordinate it");
 }
 
 }  // namespace ddprun

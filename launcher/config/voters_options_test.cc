@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/job_rules.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/testing/machine.h"
 
@@ -31,6 +32,22 @@ TEST(VotersOptionsTest, NodesOfTheJobAreVoters) {
   EXPECT_THAT(config.warnings, IsEmpty());
   EXPECT_TRUE(Machine().Launch(Args({})).has_voters());  // the first node chooses the endpoint
   EXPECT_FALSE(Machine().Launch(Args({"--standalone"})).has_voters());
+}
+
+TEST(VotersOptionsTest, VotersAreTheDefaultOfSeveralNodesWithC10d) {
+  const std::vector<std::string> c10d = {"--rdzv-backend=c10d", "--rdzv-endpoint=n1", "--rdzv-id=j"};
+  const auto quorum = [](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return Machine().Launch(args).rules.quorum;
+  };
+  EXPECT_EQ(quorum(c10d, {"--nnodes=2"}), Quorum::kVoters);
+  EXPECT_EQ(quorum(c10d, {"--nnodes=1:2"}), Quorum::kVoters);
+  EXPECT_EQ(quorum(c10d, {"--nnodes=2", "--quorum=none"}), Quorum::kNone);
+  EXPECT_EQ(quorum(c10d, {"--nnodes=1"}), Quorum::kNone);
+  EXPECT_EQ(quorum(c10d, {"--nnodes=2", "--record=f"}), Quorum::kNone);
+  EXPECT_EQ(quorum({"--nnodes=2", "--node-rank=0", "--master-addr=n1"}, {}), Quorum::kNone);
+  EXPECT_EQ(quorum({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=e", "--rdzv-id=j"}, {}),
+            Quorum::kNone);
 }
 
 TEST(VotersOptionsTest, TheCoordinatorMayBeAtSeveralEndpoints) {

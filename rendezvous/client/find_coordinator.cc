@@ -105,21 +105,34 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
   return absl::OkStatus();
 }
 
+// The job that the coordinator should have.
+struct WantedJob {
+  std::string id;  // empty: any
+  bool or_any_job = false;
+};
+
 // Returns OK if the coordinator that gave `answer` has the job; kUnavailable if it has not, because it may get it later. Then sets
 // `leader` to the endpoint of the coordinator that has it, if that is known.
-absl::Status CheckJob(const HttpResponse& answer, const std::string& job, absl::string_view where,
+absl::Status CheckJob(const HttpResponse& answer, const WantedJob& job, absl::string_view where,
                       std::optional<Endpoint>& leader) {
-  if (job.empty()) return absl::OkStatus();
+  if (job.id.empty()) return absl::OkStatus();
   error_code error;
   const boost::json::value json = boost::json::parse(answer.body, error);
-  const auto* has_job = error || !json.is_object() ? nullptr : json.as_object().if_contains("has_job");
-  if (has_job != nullptr && *has_job == true) return absl::OkStatus();
-  const auto* at = error || !json.is_object() ? nullptr : json.as_object().if_contains("leader");
+  const auto get = [&](const char* name) {
+    return error || !json.is_object() ? nullptr : json.as_object().if_contains(name);
+  };
+  const auto is_true = [&](const char* name) {
+    const auto* value = get(name);
+    return value != nullptr && *value == true;
+  };
+  if (is_true("has_job") || (job.or_any_job && is_true("takes_any_job"))) return absl::OkStatus();
+  const auto* at = get("leader");
   if (at != nullptr && at->is_string()) {
     const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(std::string(at->get_string()), -1);
     if (endpoint.ok()) leader = *endpoint;
   }
-  return absl::UnavailableError(absl::StrCat("the coordinator at ", where, " does not have the job ", job));
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator at ", where, " does not have the job ", job.id));
 }
 
 // Details of a failed attempt.
@@ -154,7 +167,7 @@ asio::awaitable<std::pair<error_code, tcp::endpoint>> Connect(tcp::socket& socke
 
 // Makes one attempt at one port. The caller may retry after kUnavailable.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& host, int port,
-                                                          const std::string& job, Duration connect_timeout,
+                                                          const WantedJob& job, Duration connect_timeout,
                                                           Duration answer_timeout, const Trace& trace,
                                                           Failed& failed) {
   const std::string where = ToString(Endpoint{host, port});
@@ -181,7 +194,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& hos
                          socket.local_endpoint(ignored).address().to_string()};
   // `request` is a named variable because GCC 12 destroys a braced temporary in a co_await expression twice.
   const HttpRequest request{
-      .host = host, .path = job.empty() ? "/healthz" : absl::StrCat("/healthz?job=", QueryEscaped(job))};
+      .host = host,
+      .path = job.id.empty() ? "/healthz" : absl::StrCat("/healthz?job=", QueryEscaped(job.id))};
   const auto asked = co_await (HttpGet(socket, request) || Sleep(answer_timeout));
   const absl::StatusOr<HttpResponse> answer =
       asked.index() == 0
@@ -197,7 +211,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPort(const std::string& hos
 
 // Likewise. If the process there does not have the job, and knows which one has, makes an attempt at that one.
 asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPortAndLeader(const std::string& host, int port,
-                                                                   const std::string& job,
+                                                                   const WantedJob& job,
                                                                    Duration connect_timeout,
                                                                    Duration answer_timeout,
                                                                    const Trace& trace, Failed& failed) {
@@ -217,13 +231,13 @@ struct Place {
 };
 struct Places {
   std::vector<Place> places;
-  std::string job;
+  WantedJob job;
 
   bool one() const { return places.size() == 1 && places[0].ports.size() == 1; }
 };
 
 // Makes one attempt at each port of `host`, until one has the coordinator. All errors are kUnavailable.
-asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const Place& place, const std::string& job,
+asio::awaitable<absl::StatusOr<FoundCoordinator>> TryHost(const Place& place, const WantedJob& job,
                                                           Duration connect_timeout, const Trace& trace,
                                                           Failed& failed) {
   const std::string& host = place.host;
@@ -277,7 +291,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
   const std::string where = ToString(Endpoint{host, port});
   std::vector<int> ports = {port};
   ports.insert(ports.end(), limits.more_ports.begin(), limits.more_ports.end());
-  Places places = {.places = {{host, ports}}, .job = limits.job};
+  Places places = {.places = {{host, ports}}, .job = {limits.job, limits.or_any_job}};
   for (const std::string& other : limits.more_hosts) places.places.push_back({other, ports});
   for (const Endpoint& other : limits.more_endpoints) places.places.push_back({other.host, {other.port}});
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;

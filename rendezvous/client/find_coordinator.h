@@ -30,6 +30,8 @@ struct FindLimits {
   std::vector<Endpoint> more_endpoints = {};
   // If not empty: a coordinator that does not have this job is passed over, and the search continues.
   std::string job = {};
+  // A coordinator that takes any job, such as that of --store-only, will do although it does not have `job` yet.
+  bool or_any_job = false;
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
   // If false, the search continues, because the coordinator may start later.
   bool refusal_is_final = false;

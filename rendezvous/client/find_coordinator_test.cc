@@ -135,6 +135,14 @@ TEST_F(FindCoordinatorTest, FindsTheJobAmongSeveralPorts) {
   EXPECT_THAT(host.request(), StartsWith("GET /healthz?job=my%20job HTTP/1.1\r\n"));
 }
 
+TEST_F(FindCoordinatorTest, ACoordinatorThatTakesAnyJobMayDo) {
+  FakeHost host(io_, Healthy(kProtocolVersion, ",\"has_job\":false,\"takes_any_job\":true"));
+  FindLimits limits = {.total = milliseconds(200), .job = "j"};
+  EXPECT_FALSE(FindWithin("127.0.0.1", host.port(), limits).ok());
+  limits.or_any_job = true;
+  EXPECT_TRUE(FindWithin("127.0.0.1", host.port(), limits).ok());
+}
+
 TEST_F(FindCoordinatorTest, TheErrorNamesAllPorts) {
   FakeHost other_job(io_, HasJob(false));
   const int free = FreePort(), other_free = FreePort();

@@ -23,6 +23,7 @@ constexpr Duration kStoreLinger = seconds(1);
 CoordinatorHost::CoordinatorHost(boost::asio::io_context& io, Coordinator::Log log, CoordinatorLimits limits)
     : io_(io),
       log_(log),
+      takes_any_job_(!limits.registered),
       coordinator_(std::make_unique<AsioWakeTimer>(io), std::move(log), limits),
       store_(NewStore()),
       grpc_(io, &coordinator_, ClientClosed()),
@@ -99,14 +100,16 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
     boost::json::object health = {{"service", "ddprun"}, {"protocol", kProtocolVersion}};
     if (const std::string job = QueryValue(target.query, "job"); !job.empty()) {
       health["has_job"] = coordinator_.HasJob(job);
+      if (takes_any_job_) health["takes_any_job"] = true;
     }
     // A process that leads the job names no other.
     if (!leader_.empty()) health["leader"] = leader_;
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }
   if (target.path == "/status") {
-    return {
-        .status = 200, .content_type = kJson, .body = boost::json::serialize(coordinator_.Status()) + "\n"};
+    boost::json::object status = coordinator_.Status();
+    if (!leader_.empty()) status["leader"] = leader_;
+    return {.status = 200, .content_type = kJson, .body = boost::json::serialize(status) + "\n"};
   }
   if (target.path == "/events") {
     uint64_t after = 0;

@@ -89,6 +89,7 @@ class CoordinatorHost {
 
   boost::asio::io_context& io_;
   const Coordinator::Log log_;
+  const bool takes_any_job_;
   Coordinator coordinator_;
   std::unique_ptr<C10dServer> store_;
   std::unique_ptr<C10dServer> old_store_;  // the store that the last RenewStore replaced, or null

@@ -93,10 +93,17 @@ TEST_F(CoordinatorHostTest, LogsWhyAStoreClientIsDisconnected) {
   EXPECT_THAT(log[0], testing::HasSubstr("unknown opcode 255"));
 }
 
+TEST_F(CoordinatorHostTest, APageNamesTheProcessThatLeads) {
+  EXPECT_THAT(Get("/status"), testing::Not(HasSubstr("leader")));
+  thread_.Run([this] { host_->SetLeader("10.0.0.7:29400"); });
+  for (const char* page : {"/status", "/healthz"})
+    EXPECT_THAT(Get(page), HasSubstr(",\"leader\":\"10.0.0.7:29400\"")) << page;
+}
+
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortServesThreeProtocols) {
   EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion, "}\n"));
-  EXPECT_THAT(Get("/healthz?job=a%20job"), testing::HasSubstr(",\"has_job\":false}"));
+  EXPECT_THAT(Get("/healthz?job=a%20job"), testing::HasSubstr(",\"has_job\":false,\"takes_any_job\":true}"));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 
   RawPeer store(host_->port());

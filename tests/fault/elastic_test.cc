@@ -86,7 +86,7 @@ TEST_F(ElasticTest, ANodeIsDrained) {
 }
 
 TEST_F(ElasticTest, TheCoordinatorsNodeIsNotDrained) {
-  StartTraining();
+  StartTraining({.options = {"--quorum=none"}});
   FaultNow();
   const auto control = job().Control(1, {"drain", "node0"});
   EXPECT_EQ(control->Wait(), ProcessEnd{.code = 3});

@@ -17,7 +17,8 @@ constexpr ProcessEnd kGood{.code = 0}, kBad{.code = 1}, kRequeue{.code = 75}, kK
 
 struct Ending {
   std::string name;
-  Args worker = {};  // flags of the worker
+  Args worker = {};   // flags of the worker
+  Args options = {};  // of the agents
   std::function<void(HostJob&, Gate&)> cause = {};
   ProcessEnd first = {};   // of the agent that hosts the coordinator
   ProcessEnd second = {};  // of the other agent
@@ -85,6 +86,7 @@ const std::vector<Ending>& Endings() {
        .first = kGood,
        .second = kRequeue},
       {.name = "CoordinatorTerminated",
+       .options = {"--quorum=none"},
        .cause = [](HostJob& job, Gate&) { job.agent(0).Signal(SIGTERM); },
        .first = kRequeue,
        .second = kRequeue},
@@ -100,7 +102,7 @@ class ExitCodeTest : public HostFaultTest, public testing::WithParamInterface<En
 
 TEST_P(ExitCodeTest, ShowsWhetherARestartMaySucceed) {
   Gate gate;
-  HostJob job(2, {"--nnodes=1:2", "--exit-codes=scheduler"},
+  HostJob job(2, Args{"--nnodes=1:2", "--exit-codes=scheduler"} + GetParam().options,
               Args{WorkerPath(), gate.flag()} + GetParam().worker);
   for (const int host : {0, 1}) job.Start(host);
   for (const int host : {0, 1}) job.AwaitWorld(host, 2);

@@ -93,7 +93,7 @@ TEST_F(HostFaultsTest, OutboundPacketsAreLost) {
 
 // The other agent exits when the coordinator is lost. The job is started again and resumes from its snapshot.
 TEST_F(HostFaultsTest, PowerLossOfTheCoordinatorsHost) {
-  StartTraining();
+  StartTraining({.options = {"--quorum=none"}});
   FaultNow();
   hosts().PowerOff(0);
   EXPECT_THAT(job().AwaitLogged(1, "the coordinator is lost"), HasSubstr("Start the job again"));

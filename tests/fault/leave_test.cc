@@ -26,12 +26,12 @@ constexpr int kFinishMs = 5000;
 
 class LeaveTest : public HostFaultTest {
  protected:
-  void StartJob(const Args& worker = {"--finish-ms=" + std::to_string(kFinishMs)}) {
-    StartProgram(Args{WorkerPath()} + worker);
+  void StartJob(const Args& worker = {"--finish-ms=" + std::to_string(kFinishMs)}, const Args& more = {}) {
+    StartProgram(Args{WorkerPath()} + worker, more);
   }
-  void StartProgram(const Args& program) {
-    job_ = std::make_unique<HostJob>(
-        2, Args{"--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--shutdown-timeout=60"}, program);
+  void StartProgram(const Args& program, const Args& more = {}) {
+    const Args options = {"--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--shutdown-timeout=60"};
+    job_ = std::make_unique<HostJob>(2, options + more, program);
     job_->Start(0);
     job_->Start(1);
     round_ = job_->AwaitWorld(0, 2);
@@ -67,7 +67,7 @@ TEST_F(LeaveTest, SigtermToAllAgents) {
 }
 
 TEST_F(LeaveTest, SigtermToTheCoordinatorsAgentOnly) {
-  StartJob();
+  StartJob({"--finish-ms=" + std::to_string(kFinishMs)}, {"--quorum=none"});
   FaultNow();
   job_->agent(0).Signal(SIGTERM);
   for (const int host : {0, 1}) ExpectSaved(host);
@@ -77,7 +77,7 @@ TEST_F(LeaveTest, SigtermToTheCoordinatorsAgentOnly) {
 }
 
 TEST_F(LeaveTest, ASecondSignalToTheCoordinatorsAgentSkipsTheWait) {
-  StartJob({"--stubborn"});
+  StartJob({"--stubborn"}, {"--quorum=none"});
   FaultNow();
   job_->agent(0).Signal(SIGTERM);
   job_->AwaitLogged(1, "the agent that hosts the coordinator is leaving");
@@ -131,7 +131,7 @@ TEST_F(LeaveTest, AResetConnectionDoesNotProveThatWorkersAreDead) {
   EXPECT_EQ(kill(old[0], 0), -1);
 }
 
-// A node whose round trips to the coordinator take half a lease must not be counted as lost, either while it
+// A node whose round trips to the coordinator take a third of a lease must not be counted as lost, either while it
 // joins or later.
 TEST_F(LeaveTest, ANodeBehindASlowLinkJoinsAndStays) {
   job_ = std::make_unique<HostJob>(2, Args{"--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"},
@@ -139,7 +139,7 @@ TEST_F(LeaveTest, ANodeBehindASlowLinkJoinsAndStays) {
   job_->Start(0);
   job_->AwaitLogged(0, "1/2 nodes joined");
   const auto relay = job_->hosts().Start(
-      1, {SlowRelayPath(), job_->hosts().address(0), "29400", std::to_string(ToMillis(kLease) / 4)});
+      1, {SlowRelayPath(), job_->hosts().address(0), "29400", std::to_string(ToMillis(kLease) / 6)});
   const std::vector<std::string> port = relay->AwaitOut("");
   ASSERT_EQ(port.size(), 1u) << relay->err();
   FaultNow();

@@ -72,7 +72,7 @@ TEST_F(PreemptTest, AllNodes) {
 }
 
 TEST_F(PreemptTest, TheNodeOfTheCoordinator) {
-  StartWithNotice({});
+  StartWithNotice({.options = {"--quorum=none"}});
   FaultNow();
   Notify(0);
   const int step = AwaitStop();

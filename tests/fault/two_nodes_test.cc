@@ -188,8 +188,8 @@ TEST_F(TwoNodesTest, LosingTheCoordinatorsAgentEndsTheJob) {
   EXPECT_THAT(LeftOfSecond(), IsEmpty());
 }
 
-TEST_F(TwoNodesTest, ASignalToTheCoordinatorsAgentEndsTheJob) {
-  Start({}, {"--family"});
+TEST_F(TwoNodesTest, WithoutVotersASignalToTheCoordinatorsAgentEndsTheJob) {
+  Start({"--quorum=none"}, {"--family"});
   first_->Signal(SIGINT);
   EXPECT_EQ(first_->Wait(), kFailure);
   EXPECT_EQ(second_->Wait(), kFailure);

@@ -125,7 +125,7 @@ TEST_F(ResizeTest, EverySampleOfAnEpochIsUsedOnce) {
   Join();
   const int64_t steps = TrainWith(3);
   ASSERT_GT(steps, 0) << AgentErrors();
-  first().Signal(SIGTERM);
+  for (const auto& agent : agents_) agent->Signal(SIGTERM);
   for (const auto& agent : agents_) ASSERT_TRUE(agent->Wait()) << AgentErrors();
 
   const std::vector<SampleUse> uses = train::ReadSampleLogs(SampleDirectory()).value();
