@@ -1,7 +1,7 @@
 // Measures how a coordinator scales, with many simulated agents in one process. Each agent has its own gRPC
 // connection and no workers.
-//   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS
-// All agents join. Then, ROUNDS times, one agent reports a failed worker, and all agents answer the
+//   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS [OTHERS QUORUM]
+// All agents join a job of these and OTHERS nodes (0), with the number of the rule --quorum (that of the default).  Then, ROUNDS times, one agent reports a failed worker, and all agents answer the
 // coordinator's messages. Prints one line: the milliseconds from the first Join to the last Start, the
 // milliseconds from each failure to the last Start of the next round, and the CPU seconds of this process.
 
@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -36,8 +38,14 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 class Crowd {
  public:
-  Crowd(int agents, std::string run_id, int rounds)
-      : run_id_(std::move(run_id)), rounds_(rounds), links_(agents), deadline_(io_, kDeadline) {}
+  struct Job {
+    std::string run_id;
+    int rounds = 0;
+    int others = 0;
+    std::optional<int> quorum;
+  };
+  Crowd(int agents, Job job)
+      : job_(std::move(job)), rounds_(job_.rounds), links_(agents), deadline_(io_, kDeadline) {}
 
   void Run(const std::string& host, int port) {
     deadline_.async_wait([this](const boost::system::error_code&) {
@@ -53,7 +61,9 @@ class Crowd {
         Fail(absl::StrCat("agent ", i, " lost the coordinator: ", std::string(why.message())));
       };
       links_[i]->Start(std::move(handlers));
-      proto::AgentMessage join = JoinOf(absl::StrCat("agent", i), static_cast<int>(links_.size()), run_id_);
+      const int nodes = static_cast<int>(links_.size()) + job_.others;
+      proto::AgentMessage join = JoinOf(absl::StrCat("agent", i), nodes, job_.run_id);
+      if (job_.quorum) (*join.mutable_join()->mutable_rules())["quorum"] = *job_.quorum;
       (*join.mutable_join()->mutable_rules())["max_restarts"] = rounds_;
       (*join.mutable_join()->mutable_rules())["lease_ms"] = 5000;
       links_[i]->Send(join);
@@ -104,7 +114,7 @@ class Crowd {
     std::_Exit(0);
   }
 
-  const std::string run_id_;
+  const Job job_;
   const int rounds_;
   boost::asio::io_context io_{1};
   std::vector<std::unique_ptr<CoordinatorLink>> links_;
@@ -119,11 +129,16 @@ int Main(int argc, char** argv) {
   int port = 0;
   int agents = 0;
   int rounds = 0;
-  const std::string endpoint = argc == 5 ? argv[1] : "";
+  Crowd::Job job;
+  int quorum = 0;
+  if (argc == 7 && absl::SimpleAtoi(argv[5], &job.others) && absl::SimpleAtoi(argv[6], &quorum)) {
+    job.quorum = quorum;
+  }
+  const std::string endpoint = argc == 5 || job.quorum ? argv[1] : "";
   const size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos || !absl::SimpleAtoi(endpoint.substr(colon + 1), &port) ||
       !absl::SimpleAtoi(argv[2], &agents) || agents < 1 || !absl::SimpleAtoi(argv[4], &rounds)) {
-    std::fprintf(stderr, "usage: agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS\n");
+    std::fprintf(stderr, "usage: agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS [OTHERS QUORUM]\n");
     return 2;
   }
   rlimit files{};
@@ -131,7 +146,9 @@ int Main(int argc, char** argv) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  Crowd(agents, argv[3], rounds).Run(endpoint.substr(0, colon), port);
+  job.run_id = argv[3];
+  job.rounds = rounds;
+  Crowd(agents, std::move(job)).Run(endpoint.substr(0, colon), port);
   return 0;
 }
 
