@@ -276,12 +276,13 @@ void SimAgent::ReportGone() {
 
 void SimAgent::KillWarden() {
   if (ended()) return;
-  const int alive = warden_.alive();
   warden_.Vanish();
-  InAgent([this, alive] {
+  InAgent([this] {
     decided_ = true;
+    // An agent that was stopped may have asked for a start before it notices the end of its warden.
+    const bool has_workers = driver_.machine().alive() > 0;
     driver_.Step(AgentBroken{absl::InternalError("the warden was killed")});
-    for (int i = 0; i < (alive > 0 ? place_.nproc : 0); ++i) {
+    for (int i = 0; i < (has_workers ? place_.nproc : 0); ++i) {
       driver_.Step(WorkerEnded{LocalRank(i), Signaled{SIGKILL, false}});
     }
     driver_.Step(WorkersGone{});
