@@ -113,6 +113,10 @@ class Launcher {
 
   void FindOutWhoHosts() {
     if (ended_) return;
+    if (config_.has_register() && !config_.record.empty()) {
+      const absl::Status writable = RecordingFile::CheckFolder(config_.record);
+      if (!writable.ok()) return End(EndReason::kRejected, std::string(writable.message()));
+    }
     if (config_.backend == Backend::kEtcd) return FindOwnAddress();
     if (config_.endpoints.size() > 1) {
       return ComputeInBackground<std::vector<size_t>>(
@@ -210,7 +214,7 @@ class Launcher {
   absl::Status Host() {
     address_ = AddressOfHost(config_, local_addr_, host_of_coordinator_);
     RETURN_IF_ERROR(OpenCoordinator(), "cannot host the coordinator");
-    if (!config_.record.empty()) {
+    if (!config_.record.empty() && coordinator_ != nullptr) {
       // Open the file only after the port is bound: if this machine runs two agents, only the agent that
       // hosts the coordinator may truncate the file.
       ASSIGN_OR_RETURN(recording_, RecordingFile::Open(io_, config_.record, &log_));

@@ -17,6 +17,7 @@ RegisteredJob::Parts PartsOf(const LaunchConfig& config, const AgentLog& log, co
   parts.lease = config.rdzv.lease;
   parts.address = address;
   parts.listen = ListenAddress(address);
+  parts.record = config.record;
   parts.service = NameOfRegister(config);
   parts.log = &log;
   for (const Endpoint& endpoint : config.endpoints) parts.endpoints.push_back(ToString(endpoint));

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -32,8 +33,8 @@ class RecordingFileTest : public ::testing::Test {
     }
     ASSERT_TRUE(flushed);
   }
-  std::string Content() const {
-    std::ifstream in(path_, std::ios::binary);
+  std::string Content(const std::string& suffix = "") const {
+    std::ifstream in(path_ + suffix, std::ios::binary);
     std::stringstream text;
     text << in.rdbuf();
     return text.str();
@@ -83,6 +84,65 @@ TEST_F(RecordingFileTest, ReportsAPathThatCannotBeCreated) {
 TEST_F(RecordingFileTest, RejectsAFifoWithoutAReader) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_FALSE(RecordingFile::Open(io_, path_, &log_).ok());
+}
+
+TEST_F(RecordingFileTest, AProcessThatDoesNotLeadWritesNoFile) {
+  auto file = RecordingFile::ForLead(io_, path_, &log_);
+  file->Sink()(proto::RecordedStep());
+  Flush(*file);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".3"));
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(RecordingFileTest, TheFileOfALeaderHasTheStepsBeforeItsLead) {
+  for (const std::string suffix : {".3", ".3-2", ".3-3"}) {
+    auto file = RecordingFile::ForLead(io_, path_, &log_);
+    const StepSink sink = file->Sink();
+    proto::RecordedStep step;
+    step.mutable_stop()->set_reason("before " + suffix);
+    sink(step);
+    file->Begin(3);
+    step.mutable_stop()->set_reason("after " + suffix);
+    sink(step);
+    file->Begin(4);  // no effect
+    Flush(*file);
+    const std::string content = Content(suffix);
+    EXPECT_THAT(content, HasSubstr("ddprun recording"));
+    EXPECT_LT(content.find("before " + suffix), content.find("after " + suffix));
+    struct stat info {};
+    ASSERT_EQ(stat((path_ + suffix).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600);
+  }
+  EXPECT_THAT(Content(".3"), HasSubstr("after .3"));  // not overwritten
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(RecordingFileTest, AFileOfALeaderThatCannotBeCreatedIsALineInTheLog) {
+  EXPECT_THAT(std::string(RecordingFile::CheckFolder("/proc/nowhere/x.rec").message()),
+              HasSubstr("--record=/proc/nowhere/x.rec: No such file"));
+  EXPECT_TRUE(RecordingFile::CheckFolder(path_).ok());
+  EXPECT_TRUE(RecordingFile::CheckFolder("x.rec").ok());
+  auto file = RecordingFile::ForLead(io_, "/proc/nowhere/x.rec", &log_);
+  const StepSink sink = file->Sink();
+  sink(proto::RecordedStep());
+  file->Begin(1);
+  sink(proto::RecordedStep());
+  Flush(*file);
+  EXPECT_THAT(
+      said_,
+      ElementsAre(HasSubstr("--record=/proc/nowhere/x.rec.1: the recording stops here: cannot create")));
+}
+
+TEST_F(RecordingFileTest, TooManyStepsBeforeALeadAreNotRecorded) {
+  auto file = RecordingFile::ForLead(io_, path_, &log_);
+  const StepSink sink = file->Sink();
+  proto::RecordedStep step;
+  step.mutable_stop()->set_reason(std::string(RecordingFile::kMaxKeptBytes, 'x'));
+  sink(step);
+  file->Begin(1);
+  Flush(*file);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("too many processes")));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".1"));
 }
 
 TEST_F(RecordingFileTest, LogsAFullDiskOnce) {

@@ -98,6 +98,10 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   const Parts& p = job->parts_;
   ASSIGN_OR_RETURN(job->host_, CoordinatorHost::OpenFirst(io, p.listen, p.ports, CoordinatorLog(*p.log),
                                                           {.registered = true}));
+  if (!p.record.empty()) {
+    job->recording_ = RecordingFile::ForLead(io, p.record, p.log);
+    job->host_->RecordTo(job->recording_->Sink());
+  }
   if (p.charter_register == nullptr) job->MakeVoters();
   JobLead::Parts lead;
   lead.run_id = p.run_id;
@@ -257,6 +261,7 @@ void RegisteredJob::EndSearch(SearchResult result) {
 void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   trouble_.clear();
   host_->SetLeader(leader.address);
+  if (leader.here && recording_ != nullptr) recording_->Begin(leader.epoch);
   if (!search_) return;
   ++attempts_;
   if (leader.here) {
@@ -371,7 +376,12 @@ void RegisteredJob::Close(const std::string& reason, Duration farewell, std::fun
   search_timer_.cancel();
   announce_timer_.cancel();
   lead_->Withdraw();
-  host_->Close(reason, farewell, [this, done = std::move(done)]() mutable { lead_->End(std::move(done)); });
+  host_->Close(reason, farewell, [this, done = std::move(done)]() mutable {
+    lead_->End([this, done = std::move(done)] {
+      if (recording_ == nullptr) return done();
+      recording_->Flush(done);
+    });
+  });
 }
 
 }  // namespace ddprun

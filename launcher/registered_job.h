@@ -17,6 +17,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_world.h"
+#include "launcher/recording_file.h"
 #include "rendezvous/charter/charter_register.h"
 #include "rendezvous/client/find_coordinator.h"
 #include "rendezvous/coordinator/job_lead.h"
@@ -42,6 +43,7 @@ class RegisteredJob {
     // With voters: this process listens at this one of the endpoints. If there is one, the process founds the job, unless it exists;
     // if there are several, the processes at all of them do. nullopt: elsewhere.
     std::optional<size_t> own_endpoint = {};
+    std::string record = {};        // as LaunchConfig::record
     std::string service;            // what keeps the register, for people: "etcd at etcd1:2379"
     const AgentLog* log = nullptr;  // must outlive this object
   };
@@ -113,6 +115,7 @@ class RegisteredJob {
   VoterRegister* voters_ = nullptr;      // parts_.charter_register; null: something else keeps the register
   std::vector<std::string> candidates_;  // addresses of the processes that should be the voters
   boost::asio::steady_timer announce_timer_;
+  std::unique_ptr<RecordingFile> recording_;  // null: no recording
   std::unique_ptr<CoordinatorHost> host_;
   std::optional<JobLead> lead_;
   std::optional<Search> search_;  // nullopt: none is in progress

@@ -328,8 +328,11 @@ constexpr OptionSpec kOptions[] = {
     {.section = kObservers,
      .name = "record",
      .value = "FILE",
-     .help = "If this node hosts the coordinator, record the coordinator's inputs, so that its decisions "
-             "can be replayed. The recording stops at 256 MiB.",
+     .help =
+         "If this node hosts the coordinator, record the coordinator's inputs, so that its decisions "
+         "can be replayed. The recording stops at 256 MiB. With --quorum=voters or --rdzv-backend=etcd, each "
+         "node that comes to host it writes a file of its own, FILE.EPOCH, where EPOCH counts the "
+         "coordinators of the job.",
      .torchruns = false},
 
     {.section = kSetup,

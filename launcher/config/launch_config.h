@@ -135,7 +135,8 @@ struct LaunchConfig {
   std::optional<std::string> watchdog_fifo;
   std::optional<int> health_check_port;  // 0: any free port; nullopt: no health check
 
-  std::string record;  // file for the recording of a coordinator on this node; empty: no recording
+  std::string
+      record;  // file for the recording of a coordinator on this node; empty: no recording; see docs/recording.md
 
   bool dry_run = false;  // only print the commands that would be started
 
@@ -145,6 +146,7 @@ struct LaunchConfig {
   bool has_voters() const {
     return backend == Backend::kC10d && max_nodes > 1 && rules.quorum == Quorum::kVoters;
   }
+  bool has_register() const { return has_voters() || backend == Backend::kEtcd; }
 };
 
 // --store-only: a coordinator with its store, without an agent.

@@ -140,11 +140,6 @@ absl::Status ReadEtcd(const Options& options, LaunchConfig& config) {
                      WholeNumber(options, "node-rank", 0, config.max_nodes - 1,
                                  absl::StrCat("a rank from 0 to ", config.max_nodes - 1, " (nodes - 1)")));
   }
-  if (options.IsSet("record")) {
-    return BadValue(options, "record",
-                    "a coordinator without a register: the steps of one with --rdzv-backend=etcd cannot be "
-                    "recorded yet");
-  }
   return absl::OkStatus();
 }
 
@@ -205,8 +200,7 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
 absl::Status ReadQuorum(const Options& options, LaunchConfig& config) {
   constexpr int kMostEndpoints = 5;
   const bool can_vote = config.backend == Backend::kC10d && config.max_nodes > 1;
-  if ((!can_vote || options.IsSet("record")) && !options.IsGiven("quorum"))
-    config.rules.quorum = Quorum::kNone;
+  if (!can_vote && !options.IsGiven("quorum")) config.rules.quorum = Quorum::kNone;
   const int endpoints = static_cast<int>(config.endpoints.size());
   if (endpoints > 1 && config.rules.quorum != Quorum::kVoters) {
     return BadValue(options, "rdzv-endpoint",
@@ -217,11 +211,6 @@ absl::Status ReadQuorum(const Options& options, LaunchConfig& config) {
         options, "rdzv-endpoint",
         absl::StrCat("at most ", kMostEndpoints, " endpoints, and no more than nodes (", config.max_nodes,
                      "): an agent must run at each of them when the job starts"));
-  }
-  if (config.has_voters() && options.IsSet("record")) {
-    return BadValue(
-        options, "record",
-        "a coordinator without a register: the steps of one with --quorum=voters cannot be recorded yet");
   }
   if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1 || can_vote) return absl::OkStatus();
   return BadValue(options, "quorum",

@@ -44,7 +44,6 @@ TEST(VotersOptionsTest, VotersAreTheDefaultOfSeveralNodesWithC10d) {
   EXPECT_EQ(quorum(c10d, {"--nnodes=1:2"}), Quorum::kVoters);
   EXPECT_EQ(quorum(c10d, {"--nnodes=2", "--quorum=none"}), Quorum::kNone);
   EXPECT_EQ(quorum(c10d, {"--nnodes=1"}), Quorum::kNone);
-  EXPECT_EQ(quorum(c10d, {"--nnodes=2", "--record=f"}), Quorum::kNone);
   EXPECT_EQ(quorum({"--nnodes=2", "--node-rank=0", "--master-addr=n1"}, {}), Quorum::kNone);
   EXPECT_EQ(quorum({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=e", "--rdzv-id=j"}, {}),
             Quorum::kNone);
@@ -65,7 +64,6 @@ TEST(VotersOptionsTest, BadCombinationsAreErrors) {
   } cases[] = {
       {{"--rdzv-backend=etcd", "--rdzv-endpoint=e1"}, "voters only with --rdzv-backend=c10d"},
       {{"--nnodes=2", "--node-rank=0", "--master-addr=n1"}, "voters only with --rdzv-backend=c10d"},
-      {{"--record=f"}, "--quorum=voters cannot be recorded yet"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2", "--quorum=none"}, "need --quorum=voters"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2,n1:29400"}, "n1:29400 is there twice"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2:0"}, "expected addresses of agents"},

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/util/json_util.h"
 #include "proto/charter.pb.h"
 #include "proto/value_codec.h"
@@ -48,9 +50,7 @@ absl::StatusOr<Charter> Decode(const proto::JobCharter& in) {
   return charter;
 }
 
-}  // namespace
-
-std::string EncodeCharter(absl::string_view run_id, const Charter& charter) {
+proto::JobCharter Encode(absl::string_view run_id, const Charter& charter) {
   proto::JobCharter out;
   out.set_format(kFormat);
   out.set_run_id(std::string(run_id));
@@ -76,9 +76,26 @@ std::string EncodeCharter(absl::string_view run_id, const Charter& charter) {
     out.mutable_end()->set_outcome(EncodeDismissal(charter.end->outcome));
     out.mutable_end()->set_why(charter.end->why);
   }
+  return out;
+}
+
+}  // namespace
+
+std::string EncodeCharter(absl::string_view run_id, const Charter& charter) {
   std::string encoded;
-  google::protobuf::util::MessageToJsonString(out, &encoded).ok();  // fails for Any only
+  google::protobuf::util::MessageToJsonString(Encode(run_id, charter), &encoded).ok();  // fails for Any only
   return encoded;
+}
+
+std::string CharterBytes(const Charter& charter) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);  // sorts maps
+    Encode("", charter).SerializeToCodedStream(&out);
+  }
+  return bytes;
 }
 
 absl::StatusOr<Charter> DecodeCharter(absl::string_view run_id, absl::string_view encoded) {

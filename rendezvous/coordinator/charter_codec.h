@@ -9,8 +9,11 @@
 
 namespace ddprun {
 
-// Returns a JSON object. An operator may read it.
+// Returns a JSON object. An operator may read it. Texts of equal charters may differ in the order of fields.
 std::string EncodeCharter(absl::string_view run_id, const Charter& charter);
+
+// Returns bytes that are equal if and only if the charters are, in all processes of one version.
+std::string CharterBytes(const Charter& charter);
 
 //   Errors: kInvalidArgument: not the charter of this job;
 //           kFailedPrecondition: of a version of the format that this program does not know.

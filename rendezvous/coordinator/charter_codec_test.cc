@@ -46,6 +46,14 @@ TEST(CharterCodecTest, AnEmptyListOfExpectedHostsIsNotNone) {
   EXPECT_EQ(*DecodeCharter("job", EncodeCharter("job", charter)), charter);
 }
 
+TEST(CharterCodecTest, TheBytesOfAChartersTextAreThoseOfTheCharter) {
+  EXPECT_EQ(CharterBytes(*DecodeCharter("job", EncodeCharter("job", FullCharter()))),
+            CharterBytes(FullCharter()));
+  Charter other = FullCharter();
+  ++other.restarts;
+  EXPECT_NE(CharterBytes(other), CharterBytes(FullCharter()));
+}
+
 TEST(CharterCodecTest, RefusesTheCharterOfAnotherJob) {
   const absl::Status status = DecodeCharter("mine", EncodeCharter("other", FullCharter())).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));

@@ -9,11 +9,23 @@
 #include "base/status_macros.h"
 #include "boost/json/array.hpp"
 #include "proto/versions.h"
+#include "rendezvous/coordinator/charter_codec.h"
 #include "rendezvous/coordinator/job_status.h"
 #include "rendezvous/coordinator/round_codec.h"
 
 namespace ddprun {
 namespace {
+
+proto::RecordedStep::LeadBegun Encode(const LeadBegun& begun) {
+  using Step = proto::RecordedStep::LeadBegun;
+  Step step;
+  step.set_run_id(begun.run_id);
+  step.set_how(begun.how == Takeover::kFenced     ? Step::FENCED
+               : begun.how == Takeover::kUnfenced ? Step::UNFENCED
+                                                  : Step::HANDED_OVER);
+  if (begun.charter) step.set_charter(EncodeCharter(begun.run_id, *begun.charter));
+  return step;
+}
 
 SharedMessage Shared(proto::CoordinatorMessage message) {
   return std::make_shared<const proto::CoordinatorMessage>(std::move(message));
@@ -32,29 +44,35 @@ void Coordinator::BeginToLead(LeadBegun begun, CharterKeeper* keeper) {
   listeners_.clear();
   ended_.clear();
   handing_over_ = false;
+  if (recorder_) *recorder_->event().mutable_lead_begun() = Encode(begun);
   Step(begun);
 }
 
 void Coordinator::CharterWritten(int64_t number) {
+  if (recorder_) recorder_->event().mutable_charter_written()->set_number(number);
   written_ = std::max(written_, number);
   Release();
 }
 
 void Coordinator::HandedOver() {
+  if (recorder_) recorder_->event().mutable_handed_over();
   keeper_ = nullptr;
   handing_over_ = false;
   Release();
 }
 
 void Coordinator::LeadLost() {
+  if (recorder_) recorder_->event().mutable_lead_lost();
   keeper_ = nullptr;
   handing_over_ = false;
   held_.clear();
   charters_ = written_ = 0;
-  Step(LeadLapsed{});
   for (const Reply& reply : std::exchange(replies_, {})) {
-    reply(absl::UnavailableError("this process no longer leads the job: ask again"));
+    const absl::Status lost = absl::UnavailableError("this process no longer leads the job: ask again");
+    if (recorder_) recorder_->Outcome("answer", 0, lost.ToString());
+    reply(lost);
   }
+  Step(LeadLapsed{});
 }
 
 PeerId Coordinator::Attach(AgentPeer* peer) {
@@ -235,11 +253,17 @@ void Coordinator::Step(const CoordinatorEvent& event, TimePoint now) {
   CoordinatorEffects effects = machine_.Step(event, now_);
   WriteCharter();
   for (CoordinatorEffect& effect : effects) Pass(std::move(effect));
-  report_.reset();
-  report_message_.reset();
-  if (recorder_) recorder_->End(now_);
+  EndStep();
   SetTimer();
   if (on_step_) on_step_();
+}
+
+void Coordinator::EndStep() {
+  report_.reset();
+  report_message_.reset();
+  lead_left_ms_.reset();
+  start_additions_.reset();
+  if (recorder_) recorder_->End(now_);
 }
 
 void Coordinator::WriteCharter() {
@@ -247,7 +271,10 @@ void Coordinator::WriteCharter() {
   const auto job = machine_.jobs().find(led_);
   if (job == machine_.jobs().end() || job->second.machine.charter_version() == charter_version_) return;
   charter_version_ = job->second.machine.charter_version();
-  keeper_->Write(++charters_, job->second.machine.charter());
+  const Charter charter = job->second.machine.charter();
+  ++charters_;
+  if (recorder_) recorder_->Outcome("write", charters_, CharterBytes(charter));
+  keeper_->Write(charters_, charter);
 }
 
 void Coordinator::Pass(CoordinatorEffect effect) {
@@ -265,7 +292,24 @@ void Coordinator::Release() {
     held_.pop_front();
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
+  EndStep();
   if (on_step_) on_step_();
+}
+
+int64_t Coordinator::LeadLeftMs() {
+  if (!lead_left_ms_) {
+    lead_left_ms_ = ToMillis(keeper_->LeadLeft());
+    if (recorder_) recorder_->event().set_lead_left_ms(*lead_left_ms_);
+  }
+  return *lead_left_ms_;
+}
+
+const proto::Start& Coordinator::StartAdditions() {
+  if (!start_additions_) {
+    keeper_->Complete(start_additions_.emplace());
+    if (recorder_) *recorder_->event().mutable_start_additions() = *start_additions_;
+  }
+  return *start_additions_;
 }
 
 void Coordinator::SetTimer() {
@@ -285,14 +329,14 @@ void Coordinator::Do(const Welcome& e) {
   proto::CoordinatorMessage message;
   message.mutable_welcome()->set_heartbeat_ms(ToMillis(e.heartbeat));
   message.mutable_welcome()->set_seen_addr(e.seen_addr);
-  if (keeper_ != nullptr) message.mutable_welcome()->set_lead_left_ms(ToMillis(keeper_->LeadLeft()));
+  if (keeper_ != nullptr) message.mutable_welcome()->set_lead_left_ms(LeadLeftMs());
   Send(e.peer, Shared(std::move(message)));
 }
 
 void Coordinator::Do(const Heard& e) {
   if (keeper_ != nullptr) {
     proto::CoordinatorMessage message;
-    message.mutable_heard()->set_lead_left_ms(ToMillis(keeper_->LeadLeft()));
+    message.mutable_heard()->set_lead_left_ms(LeadLeftMs());
     return Send(e.peer, Shared(std::move(message)));
   }
   static const SharedMessage heard = [] {
@@ -307,7 +351,7 @@ void Coordinator::Do(const Order& e) {
   const auto* tell = std::get_if<TellReport>(&e.order);
   if (tell == nullptr) {
     proto::CoordinatorMessage message = EncodeOrder(e.order, now_);
-    if (keeper_ != nullptr && message.has_start()) keeper_->Complete(*message.mutable_start());
+    if (keeper_ != nullptr && message.has_start()) message.mutable_start()->MergeFrom(StartAdditions());
     return Send(e.peer, Shared(std::move(message)));
   }
   // All nodes receive the same report, so the report is encoded only once.
@@ -340,6 +384,7 @@ void Coordinator::WriteLog(const std::string& run_id, const NoteText& text) {
 void Coordinator::Do(const JobHandedOver& e) {
   if (keeper_ == nullptr) return;
   handing_over_ = true;
+  if (recorder_) recorder_->Outcome("hand over", 0, e.forget ? "forget" : "");
   keeper_->HandOver(e.forget);
 }
 

@@ -53,9 +53,11 @@ class CharterKeeper {
   virtual void Write(int64_t number, const Charter& charter) = 0;
   // Ends the lead, so that others can lead the job at once; see HandOver. Coordinator::HandedOver follows.
   virtual void HandOver(bool forget) = 0;
+  // LeadLeft and Complete are called at most once in each step, whose messages all have the answer.
+  //
   // Returns how long this process leads, unless its lead is renewed.
   virtual Duration LeadLeft() const = 0;
-  // Adds to an order to start a round how its nodes find the next coordinator.
+  // Adds to an order to start a round how its nodes find the next coordinator. `start` is empty.
   virtual void Complete(proto::Start& /*start*/) const {}
 };
 
@@ -163,7 +165,7 @@ class Coordinator {
   void Stop(const std::string& run_id, const std::string& reason, Reply reply);
 
   // Passes a record of every step to `sink`. REQUIRES: called before the first step.
-  void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink)); }
+  void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink), limits_.registered); }
 
   CoordinatorMachine& machine_for_test() { return machine_; }
 
@@ -176,8 +178,12 @@ class Coordinator {
   void WriteCharter();
   // Carries out `effect` now, or when the effects before it have been.
   void Pass(CoordinatorEffect effect);
-  // Carries out the effects that are no longer held.
+  // A step that carries out the effects that are no longer held.
   void Release();
+  void EndStep();
+  // CharterKeeper::LeadLeft and Complete, as of this step. REQUIRES: this process leads.
+  int64_t LeadLeftMs();
+  const proto::Start& StartAdditions();
   void Do(const Welcome& e);
   void Do(const Heard& e);
   void Do(const Order& e);
@@ -229,6 +235,8 @@ class Coordinator {
   std::shared_ptr<const JobReport> report_;  // the report encoded in report_message_
   SharedMessage report_message_;
   std::string report_digest_;  // digest of report_message_; empty if not yet computed
+  std::optional<int64_t> lead_left_ms_;
+  std::optional<proto::Start> start_additions_;
 };
 
 }  // namespace ddprun

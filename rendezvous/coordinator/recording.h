@@ -24,7 +24,8 @@ using StepSink = std::function<void(const proto::RecordedStep&)>;
 //          passes the step to the sink and begins the next step.
 class StepRecorder {
  public:
-  explicit StepRecorder(StepSink sink) : sink_(std::move(sink)) {}
+  // registered: as CoordinatorLimits::registered.
+  StepRecorder(StepSink sink, bool registered) : sink_(std::move(sink)) { step_.set_registered(registered); }
 
   proto::RecordedStep& event() { return step_; }
   void Outcome(absl::string_view kind, uint64_t peer, absl::string_view content);

@@ -11,7 +11,8 @@ constexpr TimePoint kStart{seconds(1000)};
 
 std::vector<proto::RecordedStep> StepsOf(const std::function<void(StepRecorder&)>& use) {
   std::vector<proto::RecordedStep> steps;
-  StepRecorder recorder([&](const proto::RecordedStep& step) { steps.push_back(step); });
+  StepRecorder recorder([&](const proto::RecordedStep& step) { steps.push_back(step); },
+                        /*registered=*/true);
   use(recorder);
   return steps;
 }
@@ -35,6 +36,8 @@ TEST(StepRecorderTest, TimesAreRelativeToTheFirstStep) {
   ASSERT_EQ(steps.size(), 2);
   EXPECT_EQ(steps[0].at_ns(), 0);
   EXPECT_TRUE(steps[0].has_tick());
+  EXPECT_TRUE(steps[0].registered());
+  EXPECT_FALSE(steps[1].registered());
   EXPECT_EQ(steps[1].at_ns(), 1'500'000'000);
   EXPECT_EQ(steps[1].stop().run_id(), "j");
 }

@@ -2,7 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <list>
+#include <set>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,14 +18,19 @@
 namespace ddprun::sim {
 namespace {
 
-// Returns a recording of the first coordinator in the simulation generated from `seed`.
-std::string Recorded(uint64_t seed) {
-  std::string bytes;
-  RunScript(DrawScript(seed), /*print=*/false,
-            EncodeRecording([&](const std::string& more) { bytes += more; },
-                            [] { FAIL() << "the recording exceeds its maximum size"; }));
-  return bytes;
+// Returns recordings of all coordinators in the simulation generated from `seed`.
+std::vector<std::string> AllRecorded(uint64_t seed) {
+  std::list<std::string> recordings;
+  RunScript(DrawScript(seed), /*print=*/false, [&recordings] {
+    std::string* const bytes = &recordings.emplace_back();
+    return EncodeRecording([bytes](const std::string& more) { *bytes += more; },
+                           [] { FAIL() << "the recording exceeds its maximum size"; });
+  });
+  return {recordings.begin(), recordings.end()};
 }
+
+// Returns the recording of the first coordinator.
+std::string Recorded(uint64_t seed) { return AllRecorded(seed).at(0); }
 
 absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
   std::istringstream in(bytes);
@@ -29,17 +40,20 @@ absl::StatusOr<ReplayResult> ReplayOf(const std::string& bytes) {
 // The seeds cover all kinds of faults, and both placements of the coordinator: on a separate host and in an
 // agent's process.
 TEST(ReplayTest, SimulatedJobsReplayBitForBit) {
-  int64_t steps = 0;
+  int64_t steps = 0, registered_steps = 0;
   for (uint64_t seed = 1; seed <= 180; ++seed) {
-    if (DrawScript(seed).settings.with_register) continue;  // Coordinators of such jobs are not recorded.
-    const absl::StatusOr<ReplayResult> result = ReplayOf(Recorded(seed));
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_TRUE(result->whole) << seed;
-    ASSERT_EQ(result->difference, "") << seed;
-    ASSERT_EQ(result->broken, "") << seed;
-    steps += result->steps;
+    const bool registered = DrawScript(seed).settings.with_register;
+    for (const std::string& recording : AllRecorded(seed)) {
+      const absl::StatusOr<ReplayResult> result = ReplayOf(recording);
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_TRUE(result->whole) << seed;
+      ASSERT_EQ(result->difference, "") << seed;
+      ASSERT_EQ(result->broken, "") << seed;
+      (registered ? registered_steps : steps) += result->steps;
+    }
   }
   EXPECT_GT(steps, 50'000);
+  EXPECT_GT(registered_steps, 10'000);
 }
 
 TEST(ReplayTest, ReportsADifferentOutcome) {
@@ -54,6 +68,54 @@ TEST(ReplayTest, ReportsADifferentOutcome) {
   const absl::StatusOr<ReplayResult> result = ReplayOf(changed);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->difference, ::testing::StartsWith("step 19 at "));
+}
+
+// Each kind of step of a coordinator with a register, and each answer that it reads, changes later outcomes.
+TEST(ReplayTest, ReportsADifferentStepOfALead) {
+  using Step = proto::RecordedStep;
+  const std::vector<std::pair<std::string, std::function<bool(Step&)>>> changes = {
+      {"charter",
+       [](Step& step) {
+         std::string* const charter = step.mutable_lead_begun()->mutable_charter();
+         const size_t at = charter->find("\"round\":");
+         if (at == std::string::npos) return false;
+         charter->insert(at + 9 + (charter->at(at + 9) == '"'), "7");
+         return true;
+       }},
+      {"written", [](Step& step) { return step.has_charter_written() && (step.mutable_tick(), true); }},
+      {"left",
+       [](Step& step) {
+         if (step.has_lead_left_ms()) step.set_lead_left_ms(step.lead_left_ms() + 1);
+         return step.has_lead_left_ms();
+       }},
+      {"start",
+       [](Step& step) {
+         if (step.has_start_additions()) step.mutable_start_additions()->set_epoch(77);
+         return step.has_start_additions();
+       }},
+  };
+  std::set<std::string> tried;
+  for (uint64_t seed = 1; seed <= 60 && tried.size() < changes.size(); ++seed) {
+    if (!DrawScript(seed).settings.with_register) continue;
+    for (const std::string& recording : AllRecorded(seed)) {
+      for (const auto& [name, change] : changes) {
+        std::string changed;
+        bool done = false;
+        const StepSink encode = EncodeRecording([&](const std::string& more) { changed += more; }, [] {});
+        std::istringstream in(recording);
+        ASSERT_TRUE(Replay(in, false, [&](Step step) {
+                      if (name == "charter" && !step.lead_begun().has_charter()) return encode(step);
+                      done = done || change(step);
+                      encode(step);
+                    }).ok());
+        if (!done) continue;
+        const absl::StatusOr<ReplayResult> result = ReplayOf(changed);
+        EXPECT_TRUE(!result.ok() || !result->difference.empty()) << name << ", seed " << seed;
+        tried.insert(name);
+      }
+    }
+  }
+  EXPECT_EQ(tried.size(), changes.size());
 }
 
 TEST(ReplayTest, ReportsADifferentTime) {

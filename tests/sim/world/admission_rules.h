@@ -22,6 +22,8 @@ class AdmissionRules {
 
   AdmissionRules(Admission admission, Broken broken);
 
+  // The hosts that an earlier coordinator expected, except those that it has taken out.
+  void Expect(const std::set<std::string>& hosts) { expected_ = hosts; }
   // An event, before it changes the membership.
   void Note(const RoundEvent& event, const std::set<NodeId>& members);
   // After the step.

@@ -145,11 +145,12 @@ void RoundRules::Note(const RoundEvent& event) {
     host_of_[e->info.id] = e->info.host;
     if (!e->info.leased) unleased_.insert(e->info.id);
     notices_.Joined(e->info);
+    if (e->info.last && rounds_sealed_ == 0) NoteReturn(e->info);
   }
   if (const auto* e = std::get_if<NodeLeaving>(&event)) leaves(e->node);
   if (const auto* e = std::get_if<NodeLeft>(&event)) {
     leaves(e->node);
-    electorate_.erase(e->node);
+    LeaveElectorate(e->node);
   }
   if (const auto* e = std::get_if<NodeLost>(&event)) gone(e->node);
   if (const auto* e = std::get_if<NodeGone>(&event)) gone(e->node);
@@ -332,7 +333,7 @@ void RoundRules::CheckDismissal(const Dismiss& e) {
       e.reason != Dismissal::kEvicted && e.reason != Dismissal::kRejected) {
     Broken(absl::StrCat(e.node.value(), " was to be drained but was dismissed for another reason"));
   }
-  if (e.reason == Dismissal::kDrained || preempted) electorate_.erase(e.node);
+  if (e.reason == Dismissal::kDrained || preempted) LeaveElectorate(e.node);
   if (e.reason == Dismissal::kDrained || e.reason == Dismissal::kEvicted || preempted) members_.erase(e.node);
 }
 
@@ -349,7 +350,7 @@ bool RoundRules::MustEnd() const {
 }
 
 int RoundRules::Needed() const {
-  const int half = (static_cast<int>(electorate_.size()) + 1) / 2;
+  const int half = (static_cast<int>(electorate_.size() + former_.size()) + 1) / 2;
   return policy_.quorum == Quorum::kMajority ? std::max(policy_.min_nodes, half) : policy_.min_nodes;
 }
 
@@ -410,6 +411,7 @@ void RoundRules::CheckSealed(const Sealed& sealed) {
       Broken(absl::StrCat("a round is sealed while workers of ", id.value(), " run"));
   }
   electorate_.clear();
+  former_.clear();
   for (const auto& [id, a] : sealed) electorate_.insert(id);
   if (static_cast<int>(by_rank.size()) != n || by_rank.rbegin()->first != n - 1) {
     return Broken("group ranks are not 0 to n-1");

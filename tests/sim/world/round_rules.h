@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/dismissal.h"
+#include "rendezvous/core/charter.h"
 #include "rendezvous/core/round_events.h"
 #include "rendezvous/core/round_machine.h"
 #include "tests/sim/world/admission_rules.h"
@@ -23,7 +24,7 @@ struct NodeFacts {
   std::function<bool(const NodeId&)> has_workers;
   // Whether the coordinator was recently stopped for longer than the lease and received no heartbeats.
   std::function<bool()> has_slept;
-  // Whether the job has a register. Then the rules hold for its first coordinator; see also TakeoverRules.
+  // Whether the job has a register, so that its coordinator may move. See also TakeoverRules.
   bool registered = false;
 };
 
@@ -48,6 +49,10 @@ struct NodeFacts {
 class RoundRules {
  public:
   RoundRules(Trace* trace, JobRules policy, NodeFacts facts);
+  // The rules of a machine that continues a job with the charter of an earlier coordinator. All rules hold across the takeover
+  // for what the charter preserves and the nodes say when they join. Notices of pre-emption, requests to drain a node, and
+  // expected hosts that have exited are forgotten; so are their rules.
+  RoundRules(Trace* trace, const Charter& charter, Takeover how, NodeFacts facts);
 
   // Checks one step of the machine. `now` is the coordinator's time; `sim_now` is the simulated time for the
   // trace.
@@ -70,6 +75,10 @@ class RoundRules {
   using Sealed = std::map<NodeId, Assignment>;
 
   void Broken(const std::string& rule);
+  // A node that was in a round of an earlier coordinator has joined.
+  void NoteReturn(const NodeInfo& info);
+  // A node has left the job or was taken out.
+  void LeaveElectorate(const NodeId& id);
   void Note(const RoundEvent& event);
   void CheckEffects(const RoundEffects& effects, Sealed& sealed);
   void CheckSealed(const Sealed& sealed);
@@ -128,6 +137,8 @@ class RoundRules {
   AdmissionRules admission_;
   std::map<NodeId, Seat> seats_;  // the seat of each node in its last round
   std::set<NodeId> electorate_;   // nodes of the last round, except those that left or were drained
+  // Hosts of these nodes, if an earlier coordinator has sealed that round.
+  std::multiset<std::string> former_;
   std::map<NodeId, std::string> host_of_;
   std::set<std::string> excluded_hosts_;
   std::set<std::string> newly_excluded_;     // hosts excluded in the current Check

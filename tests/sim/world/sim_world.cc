@@ -28,7 +28,7 @@ constexpr Duration kWakeUp = milliseconds(30);
 
 class World {
  public:
-  World(const Script& script, Trace trace, StepSink record)
+  World(const Script& script, Trace trace, RecordSteps record)
       : script_(script),
         record_(std::move(record)),
         settings_(script_.settings),
@@ -110,7 +110,7 @@ class World {
         &job_, hosts_[coordinator_host()]->host.get(),
         NodeFacts{.has_workers = [this](const NodeId& id) { return HasWorkers(id); },
                   .has_slept = [this] { return coordinator()->has_slept(); }}));
-    if (record_) coordinators_.back()->RecordTo(std::exchange(record_, nullptr));
+    if (record_) coordinators_.back()->RecordTo(record_());
     coordinators_.back()->Listen();
   }
   const SimAgent* Find(const std::string& id) const {
@@ -137,6 +137,7 @@ class World {
     SimRegisteredJob* const registered =
         registered_ ? registered_->Start(index, [this](const NodeId& id) { return HasWorkers(id); })
                     : nullptr;
+    if (registered != nullptr && record_) registered->coordinator().RecordTo(record_());
     auto agent = std::make_unique<SimAgent>(
         SimAgent::Place{.job = &job_,
                         .host = host.host.get(),
@@ -460,7 +461,7 @@ class World {
   }
 
   const Script script_;
-  StepSink record_;  // for the first coordinator
+  const RecordSteps record_;
   const Settings& settings_;
   Trace trace_;
   SimClock clock_;
@@ -486,7 +487,7 @@ class World {
 
 }  // namespace
 
-SimResult RunScript(const Script& script, bool print, StepSink record) {
+SimResult RunScript(const Script& script, bool print, RecordSteps record) {
   return World(script, Trace(print), std::move(record)).Run();
 }
 
