@@ -137,7 +137,7 @@ void HostFaultTest::Recovered(TimePoint at) {
   RecordProperty("recovery_us", static_cast<int>((at - detected_) / std::chrono::microseconds(1)));
 }
 
-void TrainingTest::StartTraining(const Setup& setup, int world_size) {
+void TrainingTest::PrepareTraining(const Setup& setup) {
   setup_ = setup;
   if (setup_.hosts == 0) setup_.hosts = setup_.max;
   if (setup_.present == 0) setup_.present = setup_.hosts;
@@ -151,6 +151,10 @@ void TrainingTest::StartTraining(const Setup& setup, int world_size) {
   if (setup_.with_etcd) job_->UseEtcdOn(setup_.hosts);
   if (setup.by_address) job_->UseAddressAsEndpoint();
   if (setup.prepare) setup.prepare(snapshots);
+}
+
+void TrainingTest::StartTraining(const Setup& setup, int world_size) {
+  PrepareTraining(setup);
   for (int host = 0; host < setup_.present; ++host) {
     StartHost(host);
     if (host == 0)

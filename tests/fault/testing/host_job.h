@@ -110,6 +110,8 @@ class TrainingTest : public HostFaultTest {
     // Called with the snapshot directory before the agents start.
     std::function<void(const std::string&)> prepare{};
   };
+  // Creates the job without an agent; for jobs that start in another way.
+  void PrepareTraining(const Setup& setup);
   // Starts the initial agents and waits until `world_size` workers (0: one per agent) have done some steps
   // and taken snapshots.
   void StartTraining(const Setup& setup, int world_size = 0);
