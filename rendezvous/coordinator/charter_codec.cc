@@ -46,6 +46,7 @@ absl::StatusOr<Charter> Decode(const proto::JobCharter& in) {
   charter.coordinator_token = in.coordinator_token();
   if (in.has_expected())
     charter.expected_hosts.emplace(in.expected().host().begin(), in.expected().host().end());
+  for (const auto& [rank, why] : in.drains()) charter.drains[GroupRank(rank)] = why;
   if (in.has_end()) charter.end = Charter::End{DecodeDismissal(in.end().outcome()), in.end().why()};
   return charter;
 }
@@ -72,6 +73,7 @@ proto::JobCharter Encode(absl::string_view run_id, const Charter& charter) {
     out.mutable_expected();
     for (const std::string& host : *charter.expected_hosts) out.mutable_expected()->add_host(host);
   }
+  for (const auto& [rank, why] : charter.drains) (*out.mutable_drains())[rank.value()] = why;
   if (charter.end) {
     out.mutable_end()->set_outcome(EncodeDismissal(charter.end->outcome));
     out.mutable_end()->set_why(charter.end->why);

@@ -29,6 +29,7 @@ Charter FullCharter() {
           .coordinator_node = NodeId("node1/12/ab"),
           .coordinator_token = "secret",
           .expected_hosts = {{"node1", "node2", "node3"}},
+          .drains = {{GroupRank(2), "maintenance"}},
           .end = Charter::End{Dismissal::kFailed, "rank 1 exit 1"}};
 }
 

@@ -275,7 +275,14 @@ TEST_F(CoordinatorLeadTest, TheWardenOfTheLeaderFindsAStandby) {
 
 TEST_F(CoordinatorLeadTest, ADrainMayTakeTheHost) {
   RunRound();
-  EXPECT_THAT(*Drain("j", "host-a", "maintenance"), HasSubstr("will be taken out"));
+  std::string answer;
+  coordinator_->Drain("j", "host-a", "maintenance",
+                      [&](const absl::StatusOr<std::string>& text) { answer = text.value(); });
+  // The next coordinator must know it, too.
+  EXPECT_EQ(answer, "");
+  EXPECT_THAT(keeper_.writes.back().second.drains, SizeIs(1));
+  coordinator_->CharterWritten(2);
+  EXPECT_THAT(answer, HasSubstr("will be taken out"));
   EXPECT_THAT(local_.Received(), ElementsAre("stop r0"));
 }
 

@@ -2,6 +2,7 @@
 // (docs/decisions/0017-coordinator-failover.md).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +38,8 @@ struct Charter {
   std::string coordinator_token = {};
   // The hosts that a scheduler has named, except those that were taken out; nullopt: no scheduler has.
   std::optional<std::set<std::string>> expected_hosts = {};
+  // Why nodes of the last round are to be drained, by their group ranks in it.
+  std::map<GroupRank, std::string> drains = {};
   // How the job ended; nullopt while it goes on.
   struct End {
     Dismissal outcome = {};

@@ -19,6 +19,7 @@ RoundMachine::RoundMachine(const Charter& charter, Takeover how, TimePoint now, 
       coordinator_host_(charter.coordinator_host),
       coordinator_node_(charter.coordinator_node),
       coordinator_token_(charter.coordinator_token),
+      drains_(charter.drains),
       now_(now) {
   absent_.Resume(charter.expected_hosts);
   if (charter.end) {
@@ -53,7 +54,12 @@ Charter RoundMachine::charter() const {
                   .coordinator_host = coordinator_host_,
                   .coordinator_node = coordinator_node_,
                   .coordinator_token = coordinator_token_,
-                  .expected_hosts = absent_.Expected()};
+                  .expected_hosts = absent_.Expected(),
+                  .drains = drains_};
+  for (const NodeId& id : membership_.to_be_drained()) {
+    const Member& member = membership_.At(id);
+    if (InLastRound(member) && member.rank) charter.drains[*member.rank] = *member.drain;
+  }
   if (Is<Closed>()) {
     charter.end = Charter::End{outcome(), ToText(end())};
   } else if (const auto* draining = std::get_if<Draining>(&state_);
@@ -79,6 +85,15 @@ void RoundMachine::CameBack(const NodeInfo& info) {
   resuming.ran = std::max(resuming.ran, info.last->ran);
   if (const auto it = resuming.awaited.find(info.host); it != resuming.awaited.end())
     resuming.awaited.erase(it);
+}
+
+void RoundMachine::DrainAgain(const NodeInfo& info) {
+  if (!info.last || info.last->round != last_round_) return;
+  const auto drain = drains_.find(info.last->rank);
+  if (drain == drains_.end()) return;
+  const std::string why = drain->second;
+  drains_.erase(drain);
+  On(DrainRequested{info.id, why});
 }
 
 bool RoundMachine::EndResuming(Gathering& s) {

@@ -218,6 +218,28 @@ TEST_F(RoundCharterTest, ANodeThatLeftIsNotWaitedFor) {
   EXPECT_THAT(ComeBack("b", 1, 1), ElementsAre("b2:start r2 node0/1 rank0/1 n0 addr-b:100"));
 }
 
+TEST_F(RoundCharterTest, ANodeThatWasToBeDrainedLeavesWhenItIsBack) {
+  RunRound({.min_nodes = 1, .max_nodes = 4});
+  const int64_t version = machine_->charter_version();
+  Step(DrainRequested{NodeId("c"), "maintenance"});
+  EXPECT_GT(machine_->charter_version(), version);
+  TakeOver();
+  EXPECT_THAT(ComeBack("b", 0, 1), IsEmpty());
+  EXPECT_THAT(ComeBack("c", 0, 2),
+              ElementsAre("c2:dismiss drained", "b2:start r1 node0/1 rank0/1 n0 addr-b:100"));
+  EXPECT_THAT(machine_->charter().drains, IsEmpty());
+}
+
+TEST_F(RoundCharterTest, ADrainEndsWithTheNextRound) {
+  RunRound({.min_nodes = 1, .max_nodes = 4, .lease = seconds(6)});
+  Step(DrainRequested{NodeId("c"), "maintenance"});
+  TakeOver();
+  ComeBack("b", 0, 1);
+  Wait(seconds(3));
+  ASSERT_EQ(machine_->round(), Round(1));
+  EXPECT_THAT(machine_->charter().drains, IsEmpty());
+}
+
 TEST_F(RoundCharterTest, AnExcludedHostStaysExcluded) {
   RunRound({.min_nodes = 1, .max_nodes = 4, .max_restarts = 9, .exclude_after = 1});
   Failed("c", 0, {.host = "host-c", .exit = Exited{1}, .cause = "rank 2 exit 1"});

@@ -132,6 +132,7 @@ void RoundMachine::On(const NodeJoined& e) {
     gathering->since = now_;
   }
   TellWaitersWithin(first ? Duration::zero() : kNoticeDelay);
+  DrainAgain(info);
 }
 
 void RoundMachine::On(const NodeHeard& e) {
@@ -269,6 +270,7 @@ void RoundMachine::On(const DrainRequested& e) {
   const Member* member = membership_.Find(e.node);
   if (member == nullptr || member->drain) return;
   membership_.SetDrain(e.node, e.reason);
+  ++charter_version_;
   effects_.push_back(note::DrainRequested{{NameOf(*member), e.reason}});
   // The node has no running workers, so the round need not end.
   if (member->phase == Phase::kWaiting || member->phase == Phase::kSucceeded) return LetGo(e.node);

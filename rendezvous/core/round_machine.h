@@ -34,6 +34,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -277,6 +278,8 @@ class RoundMachine {
   void BeginHandOver(CoordinatorMoves why);
   // A node that was in the last round joins under a new coordinator.
   void CameBack(const NodeInfo& info);
+  // An earlier coordinator was asked to drain this node, which has joined again.
+  void DrainAgain(const NodeInfo& info);
   // The node of the coordinator of the last round has no workers.
   void CoordinatorsNodeIsGone(Resuming& resuming) const;
   // A node of the last round has left, or was taken out.
@@ -326,6 +329,7 @@ class RoundMachine {
   std::string coordinator_host_;
   NodeId coordinator_node_;
   std::string coordinator_token_;
+  std::map<GroupRank, std::string> drains_;  // of nodes that have not joined again since the takeover
   int64_t charter_version_ = 0;
   std::optional<CoordinatorMoves> hand_over_;  // set: the coordinator moves when the round has ended
   bool last_was_lost_ = false;                 // whether the node that was removed last was lost, or returns
