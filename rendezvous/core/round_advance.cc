@@ -173,13 +173,13 @@ void RoundMachine::Seal(const SealReason& why) {
   DDPRUN_CHECK(Is<Gathering>() || Is<Draining>(), StateForCheck());
   const Round round(last_round_ ? last_round_->value() + 1 : 0);
   last_round_ = round;
-  drains_.clear();
   back_at_.reset();
   state_ = Running{.round = {.number = round, .sealed_at = now_}};
   absent_.Sealed();
   std::vector<Seat> seats = PlanRound(policy_, membership_, round, restarts_);
   ++charter_version_;
   electorate_.clear();
+  drains_.clear();
   coordinator_host_.clear();
   coordinator_node_ = {};
   coordinator_token_.clear();
