@@ -131,6 +131,7 @@ void RoundMachine::BeginHandOver(CoordinatorMoves why) {
 }
 
 void RoundMachine::HandOverNow() {
+  DismissIfTooFewAreLeft();  // rather than let them look for a coordinator that cannot start a round
   effects_.emplace_back(HandOver{.forget = membership_.size() == 0 && absent_.CountMayReturn() == 0});
   for (const auto& [id, m] : membership_.members()) DismissNode(id, Dismissal::kMoved, *hand_over_);
   effects_.push_back(note::HandedOver{membership_.size()});

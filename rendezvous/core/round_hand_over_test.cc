@@ -52,6 +52,26 @@ class RoundHandOverTest : public RoundMachineTest {
   }
 };
 
+// No other node can come, so the next coordinator would wait in vain.
+TEST_F(RoundHandOverTest, NodesThatAreTooFewAreDismissedInsteadOfMoved) {
+  JobRules rules = kRules;
+  rules.min_nodes = rules.max_nodes = 3;
+  rules.admission = Admission::kExpected;
+  Use(rules);
+  Step(NodeJoined{{.id = NodeId("a"), .host = "host-a", .addr = "addr-a", .store_port = 100, .hosts = true},
+                  {"host-a", "host-b", "host-c"}});
+  Join("b");
+  Join("c");
+  ASSERT_EQ(machine_->state(), State::kRunning);
+  Leaving("b");
+  Leaving("a");
+  Ready("c", 0, 1);
+  Left("b");
+  EXPECT_THAT(Left("a"), ElementsAre("c:report r0", "c:dismiss join timeout"));
+  EXPECT_EQ(MovedAt(), -1);
+  EXPECT_TRUE(Forgets());
+}
+
 TEST_F(RoundHandOverTest, AHostThatLeavesEndsTheRoundAndTheOthersMove) {
   RunRound();
   EXPECT_THAT(Leaving("a"), ElementsAre("a:stop r0 for good", "b:stop r0 for good", "c:stop r0 for good"));

@@ -424,8 +424,11 @@ void RoundMachine::ExpireJoins() {
 }
 
 void RoundMachine::DismissIfTooFewCanJoin() {
-  if (!Is<Gathering>() || policy_.admission != Admission::kExpected || WaitsForMembers(In<Gathering>()))
-    return;
+  if (Is<Gathering>() && !WaitsForMembers(In<Gathering>())) DismissIfTooFewAreLeft();
+}
+
+void RoundMachine::DismissIfTooFewAreLeft() {
+  if (policy_.admission != Admission::kExpected) return;
   const TooFewLeft why{membership_.count(Phase::kWaiting), MinNodes()};
   const std::optional<int> expected = absent_.CountExpected();
   if (!expected || why.nodes + *expected >= why.min_nodes) return;

@@ -251,6 +251,8 @@ class RoundMachine {
   void ExpireJoins();
   // Dismisses the waiting nodes if no round will be sealed, because too few nodes wait or can still join.
   void DismissIfTooFewCanJoin();
+  // Likewise, whether or not members of the last round may join again.
+  void DismissIfTooFewAreLeft();
   // Removes and dismisses a waiting node.
   void EndWait(const NodeId& id, DismissReason why, MissedReason missed);
   void ExpireDrain();
