@@ -205,7 +205,8 @@ constexpr OptionSpec kOptions[] = {
      .help = "Which nodes may continue the job after the network has split them into groups, or some are "
              "lost. voters: only a group that has a majority of up to five nodes, the voters. It continues "
              "without the coordinator, which moves to one of them. Only with --rdzv-backend=c10d; with other "
-             "backends the default is none. none: any group with at least the minimum number of nodes, as "
+             "backends, and if a scheduler or --hosts has started a fixed number of nodes, the default is "
+             "none. none: any group with at least the minimum number of nodes, as "
              "with torchrun. majority: only a group that also has at least half of the last round's nodes, "
              "not counting those that left or were drained. With none and majority, the coordinator must be "
              "in the group, except with etcd.",

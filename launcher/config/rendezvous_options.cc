@@ -200,7 +200,9 @@ absl::Status ReadRendezvous(const Options& options, const ProcessInputs& inputs,
 absl::Status ReadQuorum(const Options& options, LaunchConfig& config) {
   constexpr int kMostEndpoints = 5;
   const bool can_vote = config.backend == Backend::kC10d && config.max_nodes > 1;
-  if (!can_vote && !options.IsGiven("quorum")) config.rules.quorum = Quorum::kNone;
+  // A job that needs all of its nodes, and can get no other, ends with the first one that is lost. Then all agents end at once.
+  const bool needs_all = config.admission == Admission::kExpected && config.min_nodes == config.max_nodes;
+  if ((!can_vote || needs_all) && !options.IsGiven("quorum")) config.rules.quorum = Quorum::kNone;
   const int endpoints = static_cast<int>(config.endpoints.size());
   if (endpoints > 1 && config.rules.quorum != Quorum::kVoters) {
     return BadValue(options, "rdzv-endpoint",

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/job_rules.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/config/testing/machine.h"
 
@@ -31,6 +32,7 @@ TEST(SchedulerOptionsTest, AStepOfSlurmNeedsNoOptions) {
   EXPECT_EQ(config.endpoint.port, config.candidate_ports[0]);
   EXPECT_THAT(config.expected_hosts, ElementsAre("node1", "node2"));
   EXPECT_EQ(config.admission, Admission::kExpected);
+  EXPECT_EQ(config.rules.quorum, Quorum::kNone) << "the job needs all of its nodes, and can get no other";
   EXPECT_THAT(config.from_scheduler, Contains("--nnodes=2 (SLURM_STEP_NUM_NODES)"));
   machine.env["SLURM_NODEID"] = "0";
   machine.env["SLURMD_NODENAME"] = "node1";
