@@ -206,10 +206,10 @@ constexpr OptionSpec kOptions[] = {
              "lost. voters: only a group that has a majority of up to five nodes, the voters. It continues "
              "without the coordinator, which moves to one of them. Only with --rdzv-backend=c10d; with other "
              "backends, and if a scheduler or --hosts has started a fixed number of nodes, the default is "
-             "none. none: any group with at least the minimum number of nodes, as "
-             "with torchrun. majority: only a group that also has at least half of the last round's nodes, "
-             "not counting those that left or were drained. With none and majority, the coordinator must be "
-             "in the group, except with etcd.",
+             "none. none: any group with at least the minimum number of nodes, as with torchrun. majority: "
+             "only a group that also has at least half of the last round's nodes, not counting those that "
+             "left or were drained. With none and majority, the coordinator must be in the group, except "
+             "with etcd.",
      .torchruns = false},
     {.section = kFailures,
      .name = "min-uptime",

@@ -135,8 +135,7 @@ struct LaunchConfig {
   std::optional<std::string> watchdog_fifo;
   std::optional<int> health_check_port;  // 0: any free port; nullopt: no health check
 
-  std::string
-      record;  // file for the recording of a coordinator on this node; empty: no recording; see docs/recording.md
+  std::string record;  // file for the recording of a coordinator on this node; empty: no recording
 
   bool dry_run = false;  // only print the commands that would be started
 
