@@ -1,9 +1,9 @@
 // Measures how a coordinator scales, with many simulated agents in one process. Each agent has its own gRPC
 // connection and no workers.
 //   agent_crowd HOST:PORT AGENTS RUN_ID ROUNDS [OTHERS QUORUM]
-// All agents join a job of these and OTHERS nodes (0), with the number of the rule --quorum (that of the default).  Then, ROUNDS times, one agent reports a failed worker, and all agents answer the
-// coordinator's messages. Prints one line: the milliseconds from the first Join to the last Start, the
-// milliseconds from each failure to the last Start of the next round, and the CPU seconds of this process.
+// All agents join a job of AGENTS + OTHERS nodes; QUORUM is the number of the value of --quorum (that of the default). Then, ROUNDS times, one
+// agent reports a failed worker, and all agents answer the coordinator's messages. Prints one line: the milliseconds from the first Join to the
+// last Start, the milliseconds from each failure to the last Start of the next round, and the CPU seconds of this process.
 
 #include <sys/resource.h>
 
