@@ -1,5 +1,7 @@
 // Jobs with a register on a real etcd, on simulated hosts: the host or the network of the coordinator is lost. In every case the
 // job ends with the parameters of an undisturbed run.
+#include <signal.h>
+
 #include <string>
 #include <vector>
 
@@ -26,7 +28,7 @@ class TakeoverHostsTest : public TrainingTest {
     if (IsSkipped()) return;
     const std::string why_not = EtcdServer::WhyNot();
     if (!why_not.empty()) GTEST_SKIP() << why_not;
-    StartTraining({.with_etcd = true});
+    StartTraining({.etcd_members = etcd_members_});
     job().agent(1).HoldOut();  // so that a job that is taken over does not end before the test goes on
     ASSERT_THAT(job().agent(0).err(), HasSubstr("event=lead_begun"));
     ASSERT_THAT(job().agent(1).err(), Not(HasSubstr("event=lead_begun")));
@@ -40,6 +42,8 @@ class TakeoverHostsTest : public TrainingTest {
     EXPECT_THAT(job().AwaitPrinted(1, "event=resume"), Not(HasSubstr(" step=0 ")));
     EXPECT_THAT(job().agent(1).err(), Not(HasSubstr("restart_count=\"1\"")));
   }
+
+  int etcd_members_ = 1;
 };
 
 TEST_F(TakeoverHostsTest, PowerLossOfTheCoordinatorsHost) {
@@ -110,6 +114,42 @@ TEST_F(TakeoverHostsTest, TheCableOfEtcdIsCutAndHealed) {
   // Either of them may lead now. A new leader does not wait for the host of the old one, which then has rank 1.
   const bool moved = job().agent(1).err().find("event=lead_begun") != std::string::npos;
   ExpectResult(moved ? std::vector{1, 0} : std::vector{0, 1});
+}
+
+TEST_F(TakeoverHostsTest, EachHostIsCutOffInTurn) {
+  FaultNow();
+  for (const int lost : {0, 1}) {
+    const int other = 1 - lost;
+    hosts().Cut(lost);
+    job().AwaitWorld(other, 1);
+    EXPECT_THAT(hosts().Find(lost, "train"), IsEmpty());
+    if (lost == 0) Detected(job().agent(other).found_at());
+    hosts().Heal(lost);
+    AwaitWorldOf({other, lost});
+    if (lost == 0) Recovered(job().agent(lost).found_at());
+  }
+  for (const int host : {0, 1}) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr("restart_count=\"1\"")));
+  ExpectResult({0, 1});
+}
+
+class EtcdClusterTest : public TakeoverHostsTest {
+ protected:
+  EtcdClusterTest() { etcd_members_ = 3; }
+};
+
+// Its other members elect another one. The job may lose its lead meanwhile.
+TEST_F(EtcdClusterTest, TheHostOfEtcdsLeaderIsLost) {
+  const int etcd_leader = job().EtcdLeader();
+  ASSERT_GE(etcd_leader, kEtcd);
+  FaultNow();
+  hosts().PowerOff(etcd_leader);
+  // A restart, which needs etcd.
+  kill(worker(1), SIGKILL);
+  AwaitRoundEnd();
+  AwaitWorldOf({0, 1});
+  Recovered(job().agent(1).found_at());
+  EXPECT_NE(job().EtcdLeader(), etcd_leader);
+  ExpectCloseResult({0, 1});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Jobs whose agents keep the register of the job, on three simulated hosts: the host or the network of the coordinator is lost. In
-// every case the job ends with all steps and the loss of an undisturbed run.
+// Jobs whose agents keep the register of the job, on simulated hosts: hosts are lost, or cut off. Where a majority of the voters is left,
+// the job ends with all steps and the loss of an undisturbed run. CoordinatorLossTest has the losses of the coordinator in each state.
 #include <signal.h>
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault/testing/host_job.h"
 #include "tests/fault/testing/job.h"
+#include "tests/fault/testing/round_watch.h"
 
 namespace ddprun {
 namespace {
@@ -25,7 +26,10 @@ class VotersHostsTest : public TrainingTest {
   void SetUp() override {
     TrainingTest::SetUp();
     if (IsSkipped()) return;
-    StartTraining({.max = 3, .batch = 12, .options = {"--quorum=voters"}});
+    StartTraining({.max = 3,
+                   .batch = 12,
+                   .options = {"--exit-codes=scheduler",
+                               "--rdzv-conf=last_call_timeout=1,lease_ms=2000,join_timeout=10"}});
     // So that a job that is taken over does not end before the test goes on.
     for (const int host : {1, 2}) job().agent(host).HoldOut();
     ASSERT_THAT(job().agent(0).err(), HasSubstr("event=lead_begun"));
@@ -73,6 +77,81 @@ TEST_F(VotersHostsTest, TheCableOfTheCoordinatorsHostIsCutAndHealed) {
   for (const int host : {0, 1, 2}) job().AwaitWorld(host, 3);
   EXPECT_THAT(job().agent(0).err(), HasSubstr("event=lead_lost"));
   ExpectCloseResult({0, 1, 2});
+}
+
+TEST_F(VotersHostsTest, TheCableOfAnotherHostIsCutAndHealed) {
+  FaultNow();
+  hosts().Cut(2);
+  ExpectChange("its lease expired", 2);
+  EXPECT_THAT(hosts().Find(2, "train"), IsEmpty());
+  hosts().Heal(2);
+  AwaitWorldOf({0, 1, 2});
+  // It is a voter again: without its vote, there is no majority.
+  hosts().PowerOff(0);
+  AwaitWorldOf({1, 2});
+  EXPECT_NE(Leads(1), Leads(2));
+  ExpectCloseResult({1, 2});
+  for (const int host : {1, 2}) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr("restart_count=\"1\"")));
+}
+
+// The coordinator cannot tell this from a cut cable of its own, beyond which the others go on. The job may be started again.
+TEST_F(VotersHostsTest, PowerLossOfBothOtherHosts) {
+  FaultNow();
+  for (const int host : {1, 2}) hosts().PowerOff(host);
+  job().AwaitLogged(0, "event=lead_lost");
+  Detected(job().agent(0).found_at());
+  job().agent(0).FreeOut();
+  EXPECT_EQ(job().agent(0).Wait(), ProcessEnd{.code = 75});
+  EXPECT_THAT(job().agent(0).err(), HasSubstr("no quorum of the job's voters: 1 of 3 have answered"));
+  EXPECT_THAT(hosts().Left(0), IsEmpty());
+}
+
+// Four voters. The half with the coordinator goes on.
+class HalvesTest : public TrainingTest {
+ protected:
+  static constexpr int kHosts = 4;
+
+  void SetUp() override {
+    TrainingTest::SetUp();
+    if (IsSkipped()) return;
+    watch_ = std::make_unique<RoundWatch>();
+    StartTraining({.max = kHosts, .batch = 12});
+    for (int host = 1; host < kHosts; ++host) job().agent(host).HoldOut();
+    ASSERT_THAT(job().agent(0).err(), HasSubstr("event=lead_begun"));
+  }
+  void TearDown() override {
+    if (watch_) watch_->ExpectOneRoundAtATime(HasFailure() ? 0 : 3);
+  }
+
+  std::unique_ptr<RoundWatch> watch_;
+};
+
+TEST_F(HalvesTest, TheNetworkIsCutInTwo) {
+  FaultNow();
+  for (const int one : {0, 1}) {
+    for (const int other : {2, 3}) {
+      hosts().DropPackets(one, other);
+      hosts().DropPackets(other, one);
+    }
+  }
+  AwaitRoundEnd();
+  job().AwaitWorld(0, 2);
+  Recovered(job().agent(0).found_at());
+  job().AwaitWorld(1, 2);
+  for (const int host : {2, 3}) EXPECT_THAT(hosts().Find(host, "train"), IsEmpty());
+  for (const int one : {0, 1}) {
+    for (const int other : {2, 3}) {
+      EXPECT_GE(hosts().Dropped(one), 1);
+      hosts().PassPackets(one, other);
+      hosts().PassPackets(other, one);
+    }
+  }
+  AwaitWorldOf({0, 1, 2, 3});
+  ExpectCloseResult({0, 1, 2, 3});
+  for (int host = 0; host < kHosts; ++host) {
+    EXPECT_THAT(job().agent(host).err(), Not(HasSubstr("restart_count=\"1\"")));
+  }
+  for (const int host : {1, 2, 3}) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr("event=lead_begun")));
 }
 
 // The first three of four hosts have an endpoint each, at which the coordinator may be.

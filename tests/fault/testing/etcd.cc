@@ -16,6 +16,7 @@ namespace ddprun {
 namespace {
 
 constexpr char kServer[] = "/usr/bin/etcd", kClient[] = "/usr/bin/etcdctl";
+constexpr char kPeerPort[] = ":2380";
 constexpr Duration kStartLimit = seconds(20);
 
 // A port of 127.0.0.1 that is free now. Another process may take it before etcd does; see Start.
@@ -47,11 +48,15 @@ std::string EtcdServer::WhyNot() {
 
 EtcdServer::EtcdServer() : directory_(MakeTestDirectory()) { Start(); }
 
-EtcdServer::EtcdServer(const Hosts& hosts, int host)
-    : hosts_(&hosts), host_(host), directory_(MakeTestDirectory()) {
+EtcdServer::EtcdServer(const Hosts& hosts, int host, const std::vector<int>& members)
+    : hosts_(&hosts), host_(host), directory_(MakeTestDirectory()), name_(hosts.name(host)) {
   endpoint_ = hosts.address(host) + ":2379";
-  peer_endpoint_ = hosts.address(host) + ":2380";
-  Start();
+  peer_endpoint_ = hosts.address(host) + kPeerPort;
+  for (const int member : members) {
+    cluster_ +=
+        (cluster_.empty() ? "" : ",") + hosts.name(member) + "=http://" + hosts.address(member) + kPeerPort;
+  }
+  Launch();
 }
 
 std::unique_ptr<Process> EtcdServer::Run(const std::vector<std::string>& argv) const {
@@ -65,6 +70,39 @@ bool EtcdServer::IsHealthy() const {
   return client->Wait() == ProcessEnd{.code = 0};
 }
 
+bool EtcdServer::Leads() const {
+  if (process_->Wait(Duration::zero())) return false;
+  const auto client = Run({kClient, "--endpoints=" + endpoint_, "--command-timeout=5s", "--write-out=fields",
+                           "endpoint", "status"});
+  client->Wait();
+  const auto field = [&](const std::string& name) {
+    const std::string before = "\"" + name + "\" : ";
+    const size_t at = client->out().find(before);
+    if (at == std::string::npos) return std::string();
+    const size_t begin = at + before.size();
+    return client->out().substr(begin, client->out().find('\n', begin) - begin);
+  };
+  return !field("MemberID").empty() && field("MemberID") == field("Leader");
+}
+
+void EtcdServer::Launch() {
+  const std::string client = "http://" + endpoint_, peer = "http://" + peer_endpoint_;
+  process_ =
+      Run({kServer, "--name=" + name_, "--data-dir=" + directory_ + "/data", "--listen-client-urls=" + client,
+           "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
+           "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + cluster_, "--log-level=error"});
+}
+
+void EtcdServer::AwaitHealthy() {
+  const TimePoint end = std::chrono::steady_clock::now() + kStartLimit;
+  while (std::chrono::steady_clock::now() < end && !process_->Wait(Duration::zero())) {
+    if (IsHealthy()) return;
+  }
+  std::fprintf(stderr, "etcd at %s did not become healthy within 20 s:\n%s\n", endpoint_.c_str(),
+               process_->err().c_str());
+  std::abort();
+}
+
 void EtcdServer::Start() {
   const TimePoint end = std::chrono::steady_clock::now() + kStartLimit;
   const bool new_ports = endpoint_.empty();
@@ -72,12 +110,9 @@ void EtcdServer::Start() {
     if (new_ports) {
       endpoint_ = "127.0.0.1:" + FreePort();
       peer_endpoint_ = "127.0.0.1:" + FreePort();
+      cluster_ = name_ + "=http://" + peer_endpoint_;
     }
-    const std::string client = "http://" + endpoint_, peer = "http://" + peer_endpoint_;
-    process_ =
-        Run({kServer, "--name=e", "--data-dir=" + directory_ + "/data", "--listen-client-urls=" + client,
-             "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer,
-             "--initial-advertise-peer-urls=" + peer, "--initial-cluster=e=" + peer, "--log-level=error"});
+    Launch();
     // It exits if another process has taken a port.
     while (!process_->Wait(Duration::zero()) && std::chrono::steady_clock::now() < end) {
       if (IsHealthy()) return;

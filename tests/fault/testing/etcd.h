@@ -13,7 +13,7 @@
 
 namespace ddprun {
 
-// One member with a directory of its own. It ends with this object.
+// One member of an etcd cluster, by default the only one, with a directory of its own. It ends with this object.
 //   Threads: one caller at a time.
 class EtcdServer {
  public:
@@ -22,8 +22,13 @@ class EtcdServer {
 
   // On 127.0.0.1, on free ports. Aborts unless it is healthy within 20 s.
   EtcdServer();
-  // On a simulated host, on the usual ports.
-  EtcdServer(const Hosts& hosts, int host);
+  // The member on the simulated host `host` of a cluster with one member on each of the hosts `members`, on the usual ports. The
+  // cluster serves clients when most of its members are started.
+  EtcdServer(const Hosts& hosts, int host, const std::vector<int>& members);
+  // Waits until it serves clients. Aborts unless it does within 20 s.
+  void AwaitHealthy();
+  // Whether it leads its cluster.
+  bool Leads() const;
 
   // HOST:PORT for clients.
   const std::string& endpoint() const { return endpoint_; }
@@ -36,13 +41,16 @@ class EtcdServer {
 
  private:
   void Start();
+  void Launch();
   bool IsHealthy() const;
   std::unique_ptr<Process> Run(const std::vector<std::string>& argv) const;
 
   const Hosts* const hosts_ = nullptr;  // null: on this machine
   const int host_ = 0;
   const std::string directory_;
+  const std::string name_ = "e";
   std::string endpoint_, peer_endpoint_;
+  std::string cluster_;  // --initial-cluster
   std::unique_ptr<Process> process_;
 };
 

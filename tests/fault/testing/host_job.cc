@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -66,10 +67,10 @@ HostJob::HostJob(int hosts, Args options, Args program)
     : hosts_(hosts), options_(std::move(options)), program_(std::move(program)), agents_(hosts) {}
 
 Process& HostJob::Start(int host, const Args& more, const Environment& environment) {
-  const Args options = {
-      std::string("--rdzv-backend=") + (etcd_ == nullptr ? "c10d" : "etcd"),
-      "--rdzv-endpoint=" + (etcd_ == nullptr ? Endpoint() : etcd_->endpoint()), "--rdzv-id=job",
-      "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)), "--shutdown-timeout=5"};
+  const Args options = {std::string("--rdzv-backend=") + (etcd_.empty() ? "c10d" : "etcd"),
+                        "--rdzv-endpoint=" + Endpoint(), "--rdzv-id=job",
+                        "--rdzv-conf=last_call_timeout=1,lease_ms=" + std::to_string(ToMillis(kLease)),
+                        "--shutdown-timeout=5"};
   Environment all = {{"LOGLEVEL", "INFO"}};
   all.insert(all.end(), environment.begin(), environment.end());
   agents_.at(host) =
@@ -77,7 +78,25 @@ Process& HostJob::Start(int host, const Args& more, const Environment& environme
   return *agents_[host];
 }
 
+void HostJob::UseEtcdOn(const std::vector<int>& hosts) {
+  for (const int host : hosts) etcd_[host] = std::make_unique<EtcdServer>(hosts_, host, hosts);
+  for (const auto& [host, member] : etcd_) member->AwaitHealthy();
+}
+
+int HostJob::EtcdLeader() const {
+  for (const auto& [host, member] : etcd_) {
+    if (member->Leads()) return host;
+  }
+  ADD_FAILURE() << "no member of etcd leads";
+  return -1;
+}
+
 std::string HostJob::Endpoint() const {
+  if (!etcd_.empty()) {
+    std::string endpoints;
+    for (const auto& [host, member] : etcd_) endpoints += (endpoints.empty() ? "" : ",") + member->endpoint();
+    return endpoints;
+  }
   return (by_address_ ? hosts_.address(endpoint_host_) : hosts_.name(endpoint_host_)) + ":" + kPort;
 }
 
@@ -113,7 +132,8 @@ void HostJob::ExpectEnd(int host, const ProcessEnd& end) {
 std::unique_ptr<Process> HostJob::Control(int host, const Args& args) {
   const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // the name selects the program
   if (!std::filesystem::exists(ddpctl)) std::filesystem::create_symlink(DdprunPath(), ddpctl);
-  auto control = hosts_.Start(host, Args{ddpctl} + args + Args{"--rdzv-endpoint=" + Endpoint()});
+  const Args where = etcd_.empty() ? Args{} : Args{"--rdzv-backend=etcd", "--job=job"};
+  auto control = hosts_.Start(host, Args{ddpctl} + args + where + Args{"--rdzv-endpoint=" + Endpoint()});
   EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl did not exit";
   return control;
 }
@@ -146,9 +166,10 @@ void TrainingTest::PrepareTraining(const Setup& setup) {
   if (!setup.shell.empty()) program = Args{"/bin/sh", "-c", setup.shell + "; exec \"$@\"", "sh"} + program;
   const std::string nodes = std::to_string(setup.min) + ":" + std::to_string(setup.max);
   const Args options = {"--nnodes=" + nodes, "--max-restarts=1"};
-  job_ =
-      std::make_unique<HostJob>(setup_.hosts + (setup_.with_etcd ? 1 : 0), options + setup.options, program);
-  if (setup_.with_etcd) job_->UseEtcdOn(setup_.hosts);
+  job_ = std::make_unique<HostJob>(setup_.hosts + setup_.etcd_members, options + setup.options, program);
+  std::vector<int> etcd_hosts(setup_.etcd_members);
+  std::iota(etcd_hosts.begin(), etcd_hosts.end(), setup_.hosts);
+  job_->UseEtcdOn(etcd_hosts);
   if (setup.by_address) job_->UseAddressAsEndpoint();
   if (setup.prepare) setup.prepare(snapshots);
 }

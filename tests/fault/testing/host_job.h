@@ -38,9 +38,10 @@ class HostJob {
   void StartWith(Args command) { start_with_ = std::move(command); }
   // Sets the host of the endpoint that agents started later get. Initially it is host 0.
   void SetEndpointHost(int host) { endpoint_host_ = host; }
-  // Starts an etcd on a host. Agents started later use it for the register of the job.
-  void UseEtcdOn(int host) { etcd_ = std::make_unique<EtcdServer>(hosts_, host); }
-  EtcdServer& etcd() { return *etcd_; }
+  // Starts an etcd with one member on each of these hosts. Agents started later use it for the register of the job.
+  void UseEtcdOn(const std::vector<int>& hosts);
+  // The host of the etcd member that leads the others.
+  int EtcdLeader() const;
   // Agents started later get the endpoint as an address instead of a name.
   void UseAddressAsEndpoint() { by_address_ = true; }
 
@@ -69,7 +70,7 @@ class HostJob {
   int endpoint_host_ = 0;
   bool by_address_ = false;
   Args start_with_;
-  std::unique_ptr<EtcdServer> etcd_;  // null: the job has no register
+  std::map<int, std::unique_ptr<EtcdServer>> etcd_;  // by host; empty: etcd is not used
   std::vector<std::unique_ptr<Process>> agents_;
 };
 
@@ -102,7 +103,8 @@ class TrainingTest : public HostFaultTest {
     int present = 0;          // number of initial agents; 0: one on each host
     int batch = 8;            // sequences per step over all workers
     bool by_address = false;  // the endpoint is an address, not a name
-    bool with_etcd = false;   // the job has a register, on one more host than `hosts`
+    int etcd_members =
+        0;  // members of the etcd that keeps the job's register, on as many more hosts than `hosts`
     Args options = {};
     std::string shell = {};                        // shell command that each worker runs first
     std::map<int, Args> more_options = {};         // additional options of agents, by host

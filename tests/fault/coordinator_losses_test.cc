@@ -1,4 +1,4 @@
-// Jobs whose agents keep the register of the job: the coordinator is lost in several states of the job, in each of three ways. In every case the
+// Jobs with a register, which voters or etcd keep: the coordinator is lost in each state of the job, in each of three ways. In every case the
 // rounds go on with the next number, no restart is charged for the loss, workers of two rounds are never alive together, and the job ends
 // with all steps and the loss of an undisturbed run.
 #include <signal.h>
@@ -7,11 +7,13 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fault/testing/etcd.h"
 #include "tests/fault/testing/host_job.h"
 #include "tests/fault/testing/process.h"
 #include "tests/fault/testing/round_watch.h"
@@ -39,31 +41,48 @@ std::string Name(Loss loss) {
   return "";
 }
 
-class CoordinatorLossTest : public TrainingTest, public testing::WithParamInterface<Loss> {
+enum class Register { kVoters, kEtcd };
+
+std::string Name(Register which) { return which == Register::kVoters ? "Voters" : "Etcd"; }
+
+class CoordinatorLossTest : public TrainingTest,
+                            public testing::WithParamInterface<std::tuple<Register, Loss>> {
  protected:
   void SetUp() override {
     TrainingTest::SetUp();
-    if (!IsSkipped()) watch_ = std::make_unique<RoundWatch>();
+    if (IsSkipped()) return;
+    if (has_etcd()) {
+      if (const std::string why_not = EtcdServer::WhyNot(); !why_not.empty()) GTEST_SKIP() << why_not;
+    }
+    watch_ = std::make_unique<RoundWatch>();
   }
   void TearDown() override {
     if (watch_) watch_->ExpectOneRoundAtATime(HasFailure() ? 0 : least_rounds_);
   }
 
-  // One agent on each of these hosts. The first one leads.
-  void Start(int hosts, int min = 1) {
-    StartTraining({.min = min, .max = hosts, .batch = 12, .options = {"--quorum=voters"}});
+  bool has_etcd() const { return std::get<Register>(GetParam()) == Register::kEtcd; }
+  Loss loss() const { return std::get<Loss>(GetParam()); }
+
+  // One agent on each of these hosts. The first one leads. If a worker of the last one has to stop, it does so only when it is killed,
+  // --shutdown-timeout after the end of its round.
+  void Start(int hosts) {
+    StartTraining({.max = hosts,
+                   .batch = 12,
+                   .etcd_members = has_etcd() ? 1 : 0,
+                   .shell = "[ -n \"$LINGERS\" ] && { trap '' TERM; \"$@\" && exit 0; sleep 1000; }",
+                   .environments = {{hosts - 1, {{"LINGERS", "1"}}}}});
     // So that a job that is taken over does not end before the test goes on.
     for (int host = 1; host < hosts; ++host) job().agent(host).HoldOut();
     ASSERT_THAT(job().agent(0).err(), HasSubstr("event=lead_begun"));
+    said_.assign(hosts, 0);
   }
-  // Keeps the host's worker from exiting until it is killed, --shutdown-timeout after the end of its round.
-  void DelayStop(int host) { kill(worker(host), SIGSTOP); }
+  bool IsStopping(int host) { return !hosts().Find(host, "sh").empty(); }
 
   void Lose(int host) {
     for (size_t i = 0; i < said_.size(); ++i) said_[i] = job().agent(i).err().size();
     lost_.push_back(host);
     FaultNow();
-    switch (GetParam()) {
+    switch (loss()) {
       case Loss::kAgentKilled:
         return job().agent(host).Signal(SIGKILL);
       case Loss::kPowerOff:
@@ -97,9 +116,9 @@ class CoordinatorLossTest : public TrainingTest, public testing::WithParamInterf
     return round;
   }
   // Lost hosts return if they can, and the job ends with its result.
-  void Finish(std::vector<int> hosts) {
+  void Finish(std::vector<int> hosts, int restarts = 0) {
     for (const int host : lost_) {
-      if (GetParam() != Loss::kCableCut) {
+      if (loss() != Loss::kCableCut) {
         EXPECT_EQ(job().agent(host).Wait(), kKilled);
         continue;
       }
@@ -107,9 +126,10 @@ class CoordinatorLossTest : public TrainingTest, public testing::WithParamInterf
       this->hosts().Heal(host);
       hosts.push_back(host);
     }
-    if (GetParam() == Loss::kCableCut) AwaitWorldOf(hosts);
+    if (loss() == Loss::kCableCut) AwaitWorldOf(hosts);
     ExpectCloseResult(hosts);
-    for (const int host : hosts) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr("restart_count=\"1\"")));
+    const std::string more = "restart_count=\"" + std::to_string(restarts + 1) + "\"";
+    for (const int host : hosts) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr(more)));
   }
 
   int least_rounds_ = 2;
@@ -120,17 +140,65 @@ class CoordinatorLossTest : public TrainingTest, public testing::WithParamInterf
 
 TEST_P(CoordinatorLossTest, WhileTheJobRuns) {
   Start(3);
-  said_.resize(3);
   Lose(0);
   AwaitLeader({1, 2});
   ExpectRound({1, 2});
   Finish({1, 2});
 }
 
+TEST_P(CoordinatorLossTest, WhileAnotherNodeIsDrained) {
+  Start(5);
+  EXPECT_EQ(job().Control(0, {"drain", "node4"})->Wait(), ProcessEnd{.code = 0});
+  job().AwaitLogged(0, "event=round_ended");
+  EXPECT_TRUE(IsStopping(4));
+  Lose(0);
+  AwaitLeader({1, 2, 3, 4});
+  ExpectRound({1, 2, 3});
+  job().ExpectEnd(4, {.code = 0});
+  Finish({1, 2, 3});
+}
+
+TEST_P(CoordinatorLossTest, WhileAnotherNodeLeaves) {
+  Start(5);
+  job().agent(4).Signal(SIGTERM);
+  job().AwaitLogged(0, "event=round_ended");
+  EXPECT_TRUE(IsStopping(4));
+  Lose(0);
+  AwaitLeader({1, 2, 3, 4});
+  ExpectRound({1, 2, 3});
+  job().ExpectEnd(4, {.code = 1});
+  Finish({1, 2, 3});
+}
+
+TEST_P(CoordinatorLossTest, WhileWorkersStopAfterAFailure) {
+  Start(3);
+  kill(worker(1), SIGKILL);
+  job().AwaitLogged(0, "event=round_ended");
+  EXPECT_TRUE(IsStopping(2));
+  Lose(0);
+  AwaitLeader({1, 2});
+  ExpectRound({1, 2});
+  Finish({1, 2}, 1);
+}
+
+// Host 2 does not learn that the second round has begun.
+TEST_P(CoordinatorLossTest, AfterASealThatOneNodeHasMissed) {
+  Start(3);
+  kill(worker(1), SIGKILL);
+  job().AwaitLogged(2, "stopping the workers of round");
+  hosts().DropPackets(2, 0);
+  for (const pid_t pid : hosts().Find(2, "sh")) kill(pid, SIGKILL);
+  const int sealed = job().AwaitWorld(1, 3);
+  EXPECT_THAT(job().agent(2).err(), Not(HasSubstr("round=\"" + std::to_string(sealed) + "\"")));
+  Lose(0);
+  if (loss() == Loss::kCableCut) hosts().PassPackets(2, 0);
+  AwaitLeader({1, 2});
+  EXPECT_GT(ExpectRound({1, 2}), sealed);
+  Finish({1, 2}, 1);
+}
+
 TEST_P(CoordinatorLossTest, WhileTheJobIsTakenOver) {
   Start(5);
-  said_.resize(5);
-  DelayStop(4);
   Lose(0);
   const int second = AwaitOneOf({1, 2, 3, 4}, "event=lead_begun");
   EXPECT_THAT(job().agent(second).err().substr(said_[second]), Not(HasSubstr("event=round_started")));
@@ -142,11 +210,11 @@ TEST_P(CoordinatorLossTest, WhileTheJobIsTakenOver) {
   Finish(left);
 }
 
-// Before the first round, with an endpoint at each of three hosts.
+// Before the first round. With voters there is an endpoint at each of three hosts.
 TEST_P(CoordinatorLossTest, WhileNodesGather) {
-  PrepareTraining({.min = 4, .max = 4, .hosts = 5, .batch = 12, .options = {"--quorum=voters"}});
-  const std::string endpoints = "--rdzv-endpoint=node0:29400,node1:29400,node2:29400";
-  const auto start = [&](int host) { job().Start(host, {endpoints}).HoldOut(); };
+  PrepareTraining({.min = 4, .max = 4, .hosts = 5, .batch = 12, .etcd_members = has_etcd() ? 1 : 0});
+  const Args endpoints = has_etcd() ? Args{} : Args{"--rdzv-endpoint=node0:29400,node1:29400,node2:29400"};
+  const auto start = [&](int host) { job().Start(host, endpoints).HoldOut(); };
   for (const int host : {0, 1, 2}) start(host);
   for (const int host : {0, 1, 2}) job().AwaitLogged(host, "3/4 nodes joined");
   least_rounds_ = 1;
@@ -156,7 +224,7 @@ TEST_P(CoordinatorLossTest, WhileNodesGather) {
   std::erase(left, leader);
   Lose(leader);
   AwaitLeader(left);
-  switch (GetParam()) {
+  switch (loss()) {
     case Loss::kAgentKilled:
       EXPECT_EQ(job().agent(leader).Wait(), kKilled);
       start(leader);
@@ -176,9 +244,11 @@ TEST_P(CoordinatorLossTest, WhileNodesGather) {
   ExpectCloseResult(left);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, CoordinatorLossTest,
-                         testing::Values(Loss::kAgentKilled, Loss::kPowerOff, Loss::kCableCut),
-                         [](const auto& info) { return Name(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Each, CoordinatorLossTest,
+    testing::Combine(testing::Values(Register::kVoters, Register::kEtcd),
+                     testing::Values(Loss::kAgentKilled, Loss::kPowerOff, Loss::kCableCut)),
+    [](const auto& info) { return Name(std::get<Register>(info.param)) + Name(std::get<Loss>(info.param)); });
 
 }  // namespace
 }  // namespace ddprun
