@@ -69,6 +69,7 @@ class CoordinatorLossTest : public TrainingTest,
     StartTraining({.max = hosts,
                    .batch = 12,
                    .etcd_members = has_etcd() ? 1 : 0,
+                   .options = {"--snapshot-timeout=1"},  // workers whose output is held may take none
                    .shell = "[ -n \"$LINGERS\" ] && { trap '' TERM; \"$@\" && exit 0; sleep 1000; }",
                    .environments = {{hosts - 1, {{"LINGERS", "1"}}}}});
     // So that a job that is taken over does not end before the test goes on.
