@@ -58,7 +58,8 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindJob(asio::io_context& io, 
   if (config.endpoints.size() > 1)
     limits.more_endpoints.assign(config.endpoints.begin() + 1, config.endpoints.end());
   if (config.candidate_ports.empty()) {
-    limits.or_any_job = true;
+    // Among several endpoints, a process of --store-only is a witness, not the coordinator.
+    limits.or_any_job = config.endpoints.size() <= 1;
     co_return co_await FindCoordinator(at.host, at.port, limits, tell);
   }
 

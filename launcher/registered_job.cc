@@ -162,7 +162,7 @@ void RegisteredJob::PrepareVoters(bool hands_over) {
                      .in_round = node.in_round});
   }
   // A node that has lost its connection for a moment is not left out if there is no other.
-  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters());
+  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters(), voters_->Witnesses());
   if (!chosen.empty()) candidates_ = std::move(chosen);
   std::vector<std::string> candidates = candidates_;
   if (candidates.empty() && hands_over) {  // no round has started since this process leads
@@ -181,24 +181,28 @@ void RegisteredJob::OnVoters(const VoterSet& voters) {
   if (!lead_->leads() || !votes) return;
   const size_t n = addresses.size();
   parts_.log->Say(
-      n > 2
-          ? absl::StrCat("voters of job ", parts_.run_id, ": ", list, "; the job survives the loss of any ",
-                         (n - 1) / 2, " of them")
-          : absl::StrCat(
-                "voters of job ", parts_.run_id, ": ", list,
-                "; the loss of this node, the coordinator's, ends the job. With three or more hosts, or with "
-                "--rdzv-backend=etcd, it does not"));
+      n > 2 ? absl::StrCat("voters of job ", parts_.run_id, ": ", list, "; the job survives the loss of any ",
+                           (n - 1) / 2, " of them")
+            : absl::StrCat(
+                  "voters of job ", parts_.run_id, ": ", list,
+                  "; the loss of this node, the coordinator's, ends the job. With three or more hosts, with "
+                  "`ddprun --store-only` at one of several endpoints, or with --rdzv-backend=etcd, it does "
+                  "not"));
 }
 
 void RegisteredJob::AnnounceLater() {
   announce_timer_.expires_after(parts_.lease);
   announce_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    for (size_t i = 0; lead_->leads() && i < parts_.endpoints.size(); ++i) {
-      if (i != parts_.own_endpoint) voters_->Announce(parts_.endpoints[i]);
-    }
+    if (lead_->leads()) Announce();
     AnnounceLater();
   });
+}
+
+void RegisteredJob::Announce() {
+  for (size_t i = 0; i < parts_.endpoints.size(); ++i) {
+    if (i != parts_.own_endpoint) voters_->Announce(parts_.endpoints[i]);
+  }
 }
 
 void RegisteredJob::Found(int64_t attempt) {
@@ -262,6 +266,7 @@ void RegisteredJob::OnLeader(const JobLead::Leader& leader) {
   trouble_.clear();
   host_->SetLeader(leader.address);
   if (leader.here && recording_ != nullptr) recording_->Begin(leader.epoch);
+  if (leader.here && voters_ != nullptr) Announce();
   if (!search_) return;
   ++attempts_;
   if (leader.here) {

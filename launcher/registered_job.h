@@ -93,6 +93,7 @@ class RegisteredJob {
   void PrepareVoters(bool hands_over);
   void OnVoters(const VoterSet& voters);
   void AnnounceLater();
+  void Announce();
   // HOST:PORT at which other nodes reach the coordinator of this process.
   std::string own_address() const;
   // Whether this process knows the register. Without voters there is nothing to observe: no round has started, or the coordinator is

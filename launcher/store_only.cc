@@ -57,6 +57,7 @@ int RunStoreOnly(const StoreConfig& config, AgentLog& log) {
     log.Say(coordinator.status().message());
     return 1;
   }
+  (*coordinator)->BecomeWitness();
   if (!config.record.empty()) {
     absl::StatusOr<std::unique_ptr<RecordingFile>> opened = RecordingFile::Open(io, config.record, &log);
     if (!opened.ok()) {

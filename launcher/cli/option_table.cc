@@ -351,7 +351,8 @@ constexpr OptionSpec kOptions[] = {
     {.section = kStore,
      .name = "store-only",
      .help = "Run only a coordinator with its store, without a job. ddprun prints the port as the first "
-             "line on stdout, and exits when its parent process exits.",
+             "line on stdout, and exits when its parent process exits. At one of several addresses of "
+             "--rdzv-endpoint, it votes in the job as a witness, without coordinating it.",
      .given_by = GivenBy::kCommandLineOnly,
      .torchruns = false},
     {.section = kStore,

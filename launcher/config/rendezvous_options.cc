@@ -208,11 +208,12 @@ absl::Status ReadQuorum(const Options& options, LaunchConfig& config) {
     return BadValue(options, "rdzv-endpoint",
                     "one endpoint; several of them, at which the coordinator may be, need --quorum=voters");
   }
-  if (endpoints > std::min(config.max_nodes, kMostEndpoints)) {
-    return BadValue(
-        options, "rdzv-endpoint",
-        absl::StrCat("at most ", kMostEndpoints, " endpoints, and no more than nodes (", config.max_nodes,
-                     "): an agent must run at each of them when the job starts"));
+  if (endpoints > 1 && endpoints > std::min(config.max_nodes + 1, kMostEndpoints)) {
+    return BadValue(options, "rdzv-endpoint",
+                    absl::StrCat("at most ", kMostEndpoints, " endpoints, and at most one more than nodes (",
+                                 config.max_nodes,
+                                 "): an agent must run at each of them when the job starts, or `ddprun "
+                                 "--store-only` at one of them"));
   }
   if (config.rules.quorum != Quorum::kVoters || config.max_nodes == 1 || can_vote) return absl::OkStatus();
   return BadValue(options, "quorum",

@@ -68,7 +68,8 @@ TEST(VotersOptionsTest, BadCombinationsAreErrors) {
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2,n1:29400"}, "n1:29400 is there twice"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2:0"}, "expected addresses of agents"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,"}, "--rdzv-endpoint=n1,"},
-      {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2,n3,n4,n5"}, "no more than nodes (4)"},
+      {{"--rdzv-backend=c10d", "--nnodes=3", "--rdzv-endpoint=n1,n2,n3,n4,n5"},
+       "at most one more than nodes (3)"},
       {{"--nnodes=1:8", "--rdzv-backend=c10d", "--rdzv-endpoint=a,b,c,d,e,f"}, "at most 5 endpoints"},
       {{"--rdzv-backend=c10d", "--rdzv-endpoint=n1,n2", "--rdzv-conf=is_host=true"}, "is_host is given"},
   };

@@ -172,7 +172,7 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, const 
 // Finds the coordinator, which may have moved.
 absl::Status Locate(Request& request) {
   if (!request.find_leader) {
-    ASSIGN_OR_RETURN(request.endpoint, LocateCoordinator(request.endpoints, kTimeout));
+    ASSIGN_OR_RETURN(request.endpoint, LocateCoordinator(request.endpoints, request.job, kTimeout));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(request.endpoint, request.find_leader({request.job, request.endpoint_text, request.conf}));

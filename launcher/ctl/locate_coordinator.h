@@ -1,6 +1,7 @@
 // Finds the coordinator among the agents of a job.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,9 +10,11 @@
 
 namespace ddprun {
 
-// Returns the endpoint of the coordinator: the first of `endpoints` at which one answers, or the endpoint that an agent there
-// names because another one coordinates the job (--quorum=voters). Blocks for up to `timeout` for each of them.
+// Returns the endpoint of the coordinator: the first of `endpoints` at which one answers, or the endpoint that an agent or a witness
+// there names because another process coordinates the job (--quorum=voters). Blocks for up to `timeout` for each of them.
+//   job:    empty: any.
 //   Errors: as those of GetCoordinatorPage, for the first endpoint.
-absl::StatusOr<Endpoint> LocateCoordinator(const std::vector<Endpoint>& endpoints, Duration timeout);
+absl::StatusOr<Endpoint> LocateCoordinator(const std::vector<Endpoint>& endpoints, const std::string& job,
+                                           Duration timeout);
 
 }  // namespace ddprun

@@ -1,11 +1,13 @@
 #include "rendezvous/server/coordinator_host.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/ids.h"
 #include "base/status_macros.h"
+#include "base/uuid.h"
 #include "base/wake_timer.h"
 #include "boost/asio/post.hpp"
 #include "boost/json/serialize.hpp"
@@ -83,6 +85,17 @@ void CoordinatorHost::RenewStore() {
   grpc_.ServeStore(&store_->hub());
 }
 
+void CoordinatorHost::BecomeWitness() {
+  witness_.emplace(RandomUuid);
+  grpc_.ServeVotes([this](const proto::VoteRequest& request) {
+    return witness_->Answer(request, std::chrono::steady_clock::now());
+  });
+}
+
+std::string CoordinatorHost::LeaderOf(const std::string& job) const {
+  return witness_ ? witness_->Leader(job, std::chrono::steady_clock::now()) : leader_;
+}
+
 HttpReply CoordinatorHost::DeleteNode(const HttpTarget& target) {
   if (target.path != "/nodes")
     return {.status = 404, .body = "DELETE is supported only for /nodes?job=JOB&node=NODE&token=TOKEN\n"};
@@ -100,10 +113,11 @@ HttpReply CoordinatorHost::Page(const HttpTarget& target) {
     boost::json::object health = {{"service", "ddprun"}, {"protocol", kProtocolVersion}};
     if (const std::string job = QueryValue(target.query, "job"); !job.empty()) {
       health["has_job"] = coordinator_.HasJob(job);
-      if (takes_any_job_) health["takes_any_job"] = true;
     }
+    if (takes_any_job_) health["takes_any_job"] = true;
     // A process that leads the job names no other.
-    if (!leader_.empty()) health["leader"] = leader_;
+    const std::string leader = LeaderOf(QueryValue(target.query, "job"));
+    if (!leader.empty()) health["leader"] = leader;
     return {.status = 200, .content_type = kJson, .body = boost::json::serialize(health) + "\n"};
   }
   if (target.path == "/status") {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/grpc/grpc_port.h"
 #include "rendezvous/grpc/voter_service.h"
+#include "rendezvous/voters/witness.h"
 
 namespace ddprun {
 
@@ -62,6 +64,8 @@ class CoordinatorHost {
   void SetLeader(std::string address) { leader_ = std::move(address); }
   // Sets what answers requests to the voter of this process.
   void ServeVotes(AnswerVote answer) { grpc_.ServeVotes(std::move(answer)); }
+  // This process votes in jobs that it does not coordinate, and names their coordinators to those who ask.
+  void BecomeWitness();
 
   // The current store.
   const KvStore& StoreForTest() const { return store_->store(); }
@@ -82,6 +86,8 @@ class CoordinatorHost {
   // Returns a callback that logs why a store client was disconnected after an error.
   std::function<void(const std::string& peer, const absl::Status& why)> ClientClosed();
   HttpReply Page(const HttpTarget& target);
+  // HOST:PORT of the process that leads the job, if it is another one, and known.
+  std::string LeaderOf(const std::string& job) const;
   // Handles a warden's report that the agent and all workers of its node have ended.
   HttpReply DeleteNode(const HttpTarget& target);
   void CheckAgentsGone();
@@ -98,6 +104,7 @@ class CoordinatorHost {
   std::unique_ptr<PortListener> listener_;
   boost::asio::steady_timer close_timer_;
   std::string leader_;
+  std::optional<Witness> witness_;
   std::string close_reason_;
   absl::AnyInvocable<void()> closed_;  // empty unless Close is in progress
   Duration farewell_{};

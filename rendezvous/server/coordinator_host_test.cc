@@ -102,7 +102,8 @@ TEST_F(CoordinatorHostTest, APageNamesTheProcessThatLeads) {
 
 // docs/protocol.md: "One port".
 TEST_F(CoordinatorHostTest, OnePortServesThreeProtocols) {
-  EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion, "}\n"));
+  EXPECT_EQ(Get("/healthz"), absl::StrCat("{\"service\":\"ddprun\",\"protocol\":", kProtocolVersion,
+                                          ",\"takes_any_job\":true}\n"));
   EXPECT_THAT(Get("/healthz?job=a%20job"), testing::HasSubstr(",\"has_job\":false,\"takes_any_job\":true}"));
   EXPECT_THAT(Get("/nothing"), StartsWith("HTTP/1.1 404"));
 

@@ -10,7 +10,9 @@
 
 namespace ddprun {
 
-std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const VoterSet& voters) {
+std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const VoterSet& voters,
+                                      const std::vector<std::string>& witnesses) {
+  constexpr size_t kEnough = 3;  // any one of them may be lost
   constexpr size_t kMost = 2 * Proposer::kMaxVoters;
   const auto votes = [&](const VoterCandidate& node) {
     return std::any_of(voters.now.voters.begin(), voters.now.voters.end(),
@@ -30,6 +32,8 @@ std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const V
     if (chosen.size() == kMost) break;
     if (one_host || hosts.insert(node.host).second) chosen.push_back(std::move(node.address));
   }
+  if (chosen.empty()) return chosen;
+  for (size_t i = 0; i < witnesses.size() && chosen.size() < kEnough; ++i) chosen.push_back(witnesses[i]);
   return chosen;
 }
 

@@ -19,6 +19,8 @@ struct VoterCandidate {
 // Returns the addresses of the candidates for the next voters, in the order of preference: the leader, those that are voters,
 // those with the lowest ranks. They are on distinct hosts, unless all nodes are on one host. There are more of them than voters,
 // because some may not answer. A node that waits for a round stays a voter, but does not become one.
-std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const VoterSet& voters);
+//   witnesses: addresses of processes that are no nodes. They are chosen only while the nodes are fewer than three.
+std::vector<std::string> ChooseVoters(std::vector<VoterCandidate> nodes, const VoterSet& voters,
+                                      const std::vector<std::string>& witnesses = {});
 
 }  // namespace ddprun

@@ -34,6 +34,15 @@ TEST(ChooseVotersTest, AllIfThereIsOneHost) {
   EXPECT_THAT(ChooseVoters({}, {}), ElementsAre());
 }
 
+TEST(ChooseVotersTest, WitnessesIfThereAreFewerThanThreeNodes) {
+  const std::vector<std::string> witnesses = {"w0", "w1"};
+  EXPECT_THAT(ChooseVoters({}, {}, witnesses), ElementsAre());
+  EXPECT_THAT(ChooseVoters({{"h0", "a0", 0}}, {}, witnesses), ElementsAre("a0", "w0", "w1"));
+  EXPECT_THAT(ChooseVoters({{"h0", "a0", 0}, {"h1", "a1", 1}}, {}, witnesses), ElementsAre("a0", "a1", "w0"));
+  EXPECT_THAT(ChooseVoters({{"h0", "a0", 0}, {"h1", "a1", 1}, {"h2", "a2", 2}}, {}, witnesses),
+              ElementsAre("a0", "a1", "a2"));
+}
+
 TEST(ChooseVotersTest, AtMostTen) {
   std::vector<VoterCandidate> nodes;
   for (int i = 0; i < 1000; ++i) nodes.push_back({"h" + std::to_string(i), "a" + std::to_string(i), i});

@@ -40,7 +40,7 @@ void Founding::Wake() {
   if (timer_->Now() >= end_) {
     return Finish(absl::UnavailableError(
         absl::StrCat("not all endpoints of the job have answered within ", InSeconds(limit_), ": ", silent,
-                     ". An agent must run at each of them when the job starts")));
+                     ". An agent, or `ddprun --store-only`, must run at each of them when the job starts")));
   }
   timer_->Set(std::min(end_, timer_->Now() + kPause), [this] { Wake(); });
   for (size_t i = 0; i < founders_.size(); ++i) {
@@ -60,6 +60,7 @@ void Founding::Answered(size_t founder, const absl::StatusOr<VoteReply>& reply) 
   if (!reply.ok()) return;
   if (reply->voters) return Finish(*reply->voters);
   founders_[founder].voter.id = reply->voter;
+  founders_[founder].voter.witness = reply->witness;
   VoterSet all{.number = 1, .now = {.tie_breaker = founders_.front().voter.id}};
   for (const Founder& each : founders_) {
     if (each.voter.id.empty()) return;

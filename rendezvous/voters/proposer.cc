@@ -310,6 +310,7 @@ VoterGroup Proposer::Group() const {
     if (answer == call_->answers.end()) continue;
     Voter voter{answer->second.id, address};
     if (answer->second.reply) {
+      voter.witness = answer->second.reply->witness;
       // The process that hands the lead over is not among the candidates.
       if (answered.empty() || voter.id == rules_.self.id) group.tie_breaker = voter.id;
       answered.insert(voter.id);

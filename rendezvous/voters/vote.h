@@ -55,6 +55,7 @@ struct VoteRequest {
 
 struct VoteReply {
   std::string voter = {};  // id of the voter that answers
+  bool witness = false;    // as Voter::witness
   bool granted = false;    // the voter has promised the ballot of kPrepare, or accepted the record of kAccept
   bool needs_charter =
       false;             // kAccept was not granted only because the voter does not have the omitted charter

@@ -33,6 +33,7 @@ void Encode(const VoterGroup& group, proto::VoterGroup* message) {
     proto::Voter& added = *message->add_voter();
     added.set_id(voter.id);
     added.set_address(voter.address);
+    added.set_witness(voter.witness);
   }
   message->set_tie_breaker(group.tie_breaker);
 }
@@ -45,7 +46,7 @@ absl::StatusOr<VoterGroup> Decode(const proto::VoterGroup& message) {
   for (const proto::Voter& voter : message.voter()) {
     if (voter.id().empty() || voter.address().empty())
       return absl::InvalidArgumentError("a voter without an id or an address");
-    group.voters.push_back({voter.id(), voter.address()});
+    group.voters.push_back({voter.id(), voter.address(), voter.witness()});
   }
   return group;
 }
@@ -149,12 +150,14 @@ proto::VoteReply EncodeVoteReply(const VoteReply& reply) {
   if (reply.record) Encode(*reply.record, message.mutable_record());
   message.set_charter_omitted(reply.charter_omitted);
   if (reply.voters) *message.mutable_voters() = EncodeVoters(*reply.voters);
+  message.set_witness(reply.witness);
   return message;
 }
 
 absl::StatusOr<VoteReply> DecodeVoteReply(const proto::VoteReply& message) {
   if (message.voter().empty()) return absl::InvalidArgumentError("the reply of a voter without an id");
   VoteReply reply{.voter = message.voter(),
+                  .witness = message.witness(),
                   .granted = message.granted(),
                   .needs_charter = message.needs_charter(),
                   .charter_omitted = message.charter_omitted()};

@@ -68,7 +68,22 @@ void VoterRegister::Found(const std::vector<std::string>& addresses, std::unique
 
 void VoterRegister::Announce(const std::string& address) {
   if (address == parts_.self.address) return;
-  parts_.client->Send(address, {.voters = voters()}, kAnnounceLimit, [](const absl::StatusOr<VoteReply>&) {});
+  parts_.client->Send(address, {.voters = voters()}, kAnnounceLimit,
+                      [this, address](const absl::StatusOr<VoteReply>& reply) {
+                        if (reply.ok() && reply->witness) {
+                          witnesses_.insert(address);
+                        } else {
+                          witnesses_.erase(address);
+                        }
+                      });
+}
+
+std::vector<std::string> VoterRegister::Witnesses() const {
+  std::set<std::string> addresses = witnesses_;
+  for (const Voter& voter : voters().now.voters) {
+    if (voter.witness) addresses.insert(voter.address);
+  }
+  return {addresses.begin(), addresses.end()};
 }
 
 void VoterRegister::FoundElsewhere(const VoterSet& voters) {

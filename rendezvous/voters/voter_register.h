@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,9 @@ class VoterRegister final : public CharterRegister {
   // Says to the process at this address, where the job's nodes look for the coordinator first, that the job exists. If that
   // process has just founded the same job, it gives that up.
   void Announce(const std::string& address);
+  // The addresses of processes that can vote although they are no nodes: those among the voters, and those that have answered the last
+  // Announce to them.
+  std::vector<std::string> Witnesses() const;
   const VoterSet& voters() const { return proposer_.voters(); }
   // Answers a request to this process as a voter.
   //   Errors: kNotFound: it is about another job, or for a voter that has exited; kInvalidArgument: it is malformed.
@@ -95,10 +99,11 @@ class VoterRegister final : public CharterRegister {
   Proposer proposer_;
   std::deque<Call> calls_;  // the first one may be in progress
   std::vector<std::string> candidates_;
-  TimePoint next_change_;           // the voters are not changed before
-  std::optional<VoterSet> learnt_;  // while a call is in progress
-  bool founded_in_vain_ = false;    // the versions that this process knows are those of another register
-  int64_t known_ = 0;               // number of the voters of the last on_voters
+  TimePoint next_change_;            // the voters are not changed before
+  std::optional<VoterSet> learnt_;   // while a call is in progress
+  std::set<std::string> witnesses_;  // that have answered Announce
+  bool founded_in_vain_ = false;     // the versions that this process knows are those of another register
+  int64_t known_ = 0;                // number of the voters of the last on_voters
 };
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// The voters of a job: processes on distinct hosts that keep the job's register among them.
+// The voters of a job: processes on distinct hosts that keep the job's register among them. They are nodes of the job or witnesses.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ namespace ddprun {
 struct Voter {
   std::string id = {};       // unique to one process: a process that has restarted is another voter
   std::string address = {};  // HOST:PORT at which it answers
+  bool witness = false;      // it is no node of the job; see Witness
   bool operator==(const Voter&) const = default;
 };
 
