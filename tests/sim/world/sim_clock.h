@@ -56,30 +56,33 @@ class SimClock {
   std::vector<Plan> plans_;  // a heap
 };
 
-// A host's monotonic clock, with an arbitrary offset and a small constant drift.
+// A host's monotonic clock, with an arbitrary offset and a constant drift.
 class HostClock {
  public:
+  // drift_ppm: -100'000 to 100'000.
   HostClock(const SimClock* clock, Duration offset, int drift_ppm)
-      : clock_(clock), offset_(offset), drift_ppm_(drift_ppm) {}
+      : clock_(clock), offset_(offset), rate_(kMillion + drift_ppm) {}
 
   TimePoint now() const {
-    const int64_t passed = (clock_->now() - SimClock::kStart).count();
-    return SimClock::kStart + offset_ + Duration(passed + passed / kMillion * drift_ppm_);
+    return SimClock::kStart + offset_ + Scaled(clock_->now() - SimClock::kStart, rate_, kMillion);
   }
   // A simulated time at which this clock shows `mine` or slightly more.
   TimePoint ToSim(TimePoint mine) const {
-    const int64_t shown = (mine - SimClock::kStart - offset_).count();
-    int64_t passed = shown;
-    for (int i = 0; i < 3; ++i)
-      passed = shown - passed / kMillion * drift_ppm_;  // Each iteration divides the error by at least 1000.
-    return SimClock::kStart + Duration(passed) + std::chrono::microseconds(4);
+    return SimClock::kStart + Scaled(mine - SimClock::kStart - offset_, kMillion, rate_) +
+           std::chrono::microseconds(4);
   }
 
  private:
   static constexpr int64_t kMillion = 1'000'000;
+  // d * numerator / denominator, without an overflow.
+  static Duration Scaled(Duration d, int64_t numerator, int64_t denominator) {
+    const int64_t n = d.count();
+    return Duration(n / denominator * numerator + n % denominator * numerator / denominator);
+  }
+
   const SimClock* const clock_;
   const Duration offset_;
-  const int drift_ppm_;  // -1000 to 1000
+  const int64_t rate_;  // how far this clock advances in a million ticks of the simulated one
 };
 
 }  // namespace ddprun::sim

@@ -18,7 +18,9 @@ namespace ddprun::sim {
 // dropped if the host loses its power.
 class SimHost {
  public:
-  SimHost(std::string name, SimClock* sim, SimTcp* tcp, SimNetwork* network, Random random)
+  // drift_ppm: the most by which the host's clock runs fast or slow.
+  SimHost(std::string name, SimClock* sim, SimTcp* tcp, SimNetwork* network, Random random,
+          int drift_ppm = 200)
       : name_(std::move(name)),
         id_(tcp->AddHost()),
         sim_(sim),
@@ -26,7 +28,7 @@ class SimHost {
         network_(network),
         // The host's clock is ahead of the simulated clock by up to one year.
         clock_(sim, random.Between(Duration(0), Duration(std::chrono::hours(24 * 365))),
-               static_cast<int>(random.Between(-200, 200))) {}
+               static_cast<int>(random.Between(-drift_ppm, drift_ppm))) {}
   SimHost(const SimHost&) = delete;
   SimHost& operator=(const SimHost&) = delete;
 

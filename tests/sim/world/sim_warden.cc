@@ -83,9 +83,10 @@ void SimWarden::Tell(const std::set<LocalRank>& who, Round round, bool round_ove
 }
 
 void SimWarden::KillAll(const std::set<LocalRank>& spare) {
-  After(random_.Between(Duration(0), kShort), [this, spare] {
+  // The answer comes also if the warden has ended, or ends meanwhile.
+  host_->After(random_.Between(Duration(0), kShort), [this, spare] {
     if (workers_ != nullptr) workers_->Kill(spare);
-    Post([this] { outside_.all_dead(); });
+    host_->After(Duration(0), [this] { outside_.all_dead(); });
   });
 }
 

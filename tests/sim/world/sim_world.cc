@@ -88,8 +88,8 @@ class World {
   void Say(const std::string& text) { trace_.Line(clock_.now(), text); }
 
   void AddHost(const std::string& name) {
-    hosts_.push_back(std::make_unique<Host>(
-        std::make_unique<SimHost>(name, &clock_, &tcp_, &network_, Random(settings_.seed, name))));
+    hosts_.push_back(std::make_unique<Host>(std::make_unique<SimHost>(
+        name, &clock_, &tcp_, &network_, Random(settings_.seed, name), DriftPpm(settings_))));
     by_addr_[hosts_.back()->host->addr()] = hosts_.back()->host->id();
   }
   bool hosted() const { return settings_.hosted && !registered_; }

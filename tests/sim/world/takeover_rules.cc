@@ -89,7 +89,9 @@ void TakeoverRules::Sent(const std::string& id, const proto::CoordinatorMessage&
   if (left > 0) {
     if (epochs_[id] != epoch_ || lead_->epoch != epoch_)
       Broken(absl::StrCat(id, " renews fences after epoch ", epochs_[id], ", in which it led"));
-    promise_end_ = now() + milliseconds(left);
+    // By the slowest clock, which makes most of the promises that were given first.
+    promise_end_ = std::max<TimePoint>(
+        promise_end_, now() + milliseconds(left) * 1'000'000 / (1'000'000 - kDriftOfRegistered));
   }
   if (message.has_start()) Started(id, message.start());
   if (message.has_dismiss()) {
@@ -120,7 +122,7 @@ void TakeoverRules::Check(bool needs_leader, bool leads) {
     Broken(absl::StrCat("workers of round ", running[0].second, " on ", running[0].first, " and of round ",
                         running[i].second, " on ", running[i].first, " run"));
   }
-  // A job that is over gives its workers their grace period. The clocks of two hosts differ by less than a millisecond in a lease.
+  // A job that is over gives its workers their grace period.
   if (!running.empty() && !charter_.end && now() > promise_end_ + kFenceSlack)
     Broken(absl::StrCat("workers of round ", running[0].second, " run on ", running[0].first,
                         " although the last promise of a coordinator has ended"));

@@ -19,6 +19,11 @@
 
 namespace ddprun::sim {
 
+// How much the clocks of hosts run fast or slow at most, in millionths, so that two of them differ by a tenth. The lead allows for twice as
+// much.
+inline constexpr int kDriftOfRegistered = 45'000;
+inline int DriftPpm(const Settings& settings) { return settings.with_register ? kDriftOfRegistered : 200; }
+
 // - At any true instant all workers that run belong to one round. No worker runs when a coordinator begins to lead, unless the job
 //   is over, so that its workers have their grace period and no round follows.
 // - At most one coordinator renews fences: what a coordinator has promised its nodes has ended when another one takes over
