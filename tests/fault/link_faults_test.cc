@@ -1,7 +1,9 @@
 // Tests a network that is cut between two nodes, both of which still reach the coordinator.
 #include <signal.h>
 
+#include <chrono>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // Time limit for the workers to detect a cut: a lease, 1 s until TCP probes again, and 2 s for a busy
 // machine.
@@ -47,6 +50,29 @@ TEST_F(LinkFaultsTest, ACutBetweenTwoHostsIsReportedWithBothNames) {
 }
 
 // A stopped worker sends nothing for longer than the lease, but the kernel of its host answers TCP probes.
+// As for a moment after a cut is healed.
+TEST_F(LinkFaultsTest, AWorkerWaitsForARouteToAnother) {
+  // Agents connect only to the coordinator.
+  PrepareTraining({.min = 3, .max = 3, .batch = 12, .options = {"--quorum=none"}});
+  // The kernel counts attempts to connect without a route.
+  const auto refused = [&] {
+    const auto shows = hosts().Start(2, {"/bin/sh", "-c", "awk '/^Ip: [0-9]/ { print $13 }' /proc/net/snmp"});
+    EXPECT_TRUE(shows->Wait(kPatience));
+    return std::stoi(shows->out());
+  };
+  const std::vector<std::string> no_route = {"/usr/sbin/ip", "route", "add", "throw", hosts().address(1) + "/32"};
+  hosts().Run(2, no_route);
+  const int before = refused();
+  for (const int host : {0, 1, 2}) StartHost(host);
+  for (const int host : {0, 1, 2}) job().AwaitWorld(host, 3);
+  const TimePoint end = std::chrono::steady_clock::now() + kPatience;
+  while (refused() == before) ASSERT_LT(std::chrono::steady_clock::now(), end);
+  FaultNow();
+  hosts().Run(2, {"/usr/sbin/ip", "route", "del", "throw", hosts().address(1) + "/32"});
+  ExpectCloseResult({0, 1, 2});
+  EXPECT_THAT(job().agent(0).err(), Not(HasSubstr("event=round_ended")));
+}
+
 TEST_F(LinkFaultsTest, SilentWorkersDoNotEndTheRound) {
   StartTraining();
   FaultNow();

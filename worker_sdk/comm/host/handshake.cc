@@ -22,6 +22,11 @@
 namespace ddprun {
 namespace {
 
+// How long ConnectTcp tries again when there is no route. A network that was cut has none for a moment after it is healed, until the
+// neighbors have answered.
+constexpr Duration kRouteLimit = seconds(5);
+constexpr Duration kRoutePause = milliseconds(100);
+
 using Clock = std::chrono::steady_clock;
 
 // A connection whose greeting does not arrive within kGreetingTimeout is closed. While the greetings of
@@ -77,11 +82,15 @@ bool IsFromThisUser(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-// The result of a connect() that was in progress.
-Status ConnectResult(int fd) {
+// The errno of a connect() that was in progress.
+int ConnectErrno(int fd) {
   int error = 0;
   socklen_t error_len = sizeof(error);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len);
+  return error;
+}
+
+Status ConnectStatus(int error) {
   return error == 0 ? OkStatus() : UnavailableError(StrCat("connect: ", std::strerror(error)));
 }
 
@@ -110,13 +119,16 @@ Status CheckAnswer(const Greeting& answer, const Greeting& greeting) {
 
 Status RefusedError() { return UnavailableError("the connection was refused after the greeting"); }
 
-Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, const SetupLimit& limit) {
-  if (connect(fd.get(), addr, len) == 0) return OkStatus();
-  if (errno != EINPROGRESS && errno != EINTR) {
-    return UnavailableError(StrCat("connect: ", std::strerror(errno)));
+// no_route: set if this host has no route to the address, or no answer from the next host on it.
+Status FinishConnect(const UniqueFd& fd, const sockaddr* addr, socklen_t len, const SetupLimit& limit,
+                     bool* no_route = nullptr) {
+  int error = connect(fd.get(), addr, len) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, limit, "connect"));
+    error = ConnectErrno(fd.get());
   }
-  DDPRUN_RETURN_IF_ERROR(AwaitReady(fd.get(), POLLOUT, limit, "connect"));
-  return ConnectResult(fd.get());
+  if (no_route != nullptr) *no_route = error == EHOSTUNREACH || error == ENETUNREACH;
+  return ConnectStatus(error);
 }
 
 StatusOr<Greeting> ReceiveAnswer(const UniqueFd& fd, const SetupLimit& limit, UniqueFd* passed_fd) {
@@ -301,7 +313,7 @@ TcpConnecting::State TcpConnecting::Step() {
   if (!connected_) {
     pollfd p = polled();
     if (poll(&p, 1, 0) <= 0) return State::kPending;
-    if (Status s = ConnectResult(fd_.get()); !s.ok()) return Fail(std::move(s));
+    if (Status s = ConnectStatus(ConnectErrno(fd_.get())); !s.ok()) return Fail(std::move(s));
     if (Status s = SendGreeting(fd_.get(), greeting_); !s.ok()) return Fail(std::move(s));
     connected_ = true;
   }
@@ -319,11 +331,21 @@ TcpConnecting::State TcpConnecting::Step() {
 
 StatusOr<UniqueFd> ConnectTcp(const std::string& address, const Greeting& greeting, const SetupLimit& limit) {
   DDPRUN_ASSIGN_OR_RETURN(const AddrInfo addr, ParseAddress(address));
-  UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return ErrnoError("socket");
-  DDPRUN_RETURN_IF_ERROR(FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, limit), address);
-  DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, limit, nullptr), address);
-  return fd;
+  const TimePoint route_limit = std::min(limit.deadline, Clock::now() + kRouteLimit);
+  for (;;) {
+    UniqueFd fd(socket(addr->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return ErrnoError("socket");
+    bool no_route = false;
+    const Status connected = FinishConnect(fd, addr->ai_addr, addr->ai_addrlen, limit, &no_route);
+    if (no_route && Clock::now() < route_limit) {
+      pollfd ended{.fd = limit.ended_fd, .events = POLLIN, .revents = 0};
+      if (poll(&ended, 1, static_cast<int>(ToMillis(kRoutePause))) > 0) return EndedError();
+      continue;
+    }
+    DDPRUN_RETURN_IF_ERROR(connected, address);
+    DDPRUN_RETURN_IF_ERROR(Greet(fd, greeting, limit, nullptr), address);
+    return fd;
+  }
 }
 
 StatusOr<UniqueFd> ConnectUnix(const std::string& name, const Greeting& greeting, const SetupLimit& limit,
