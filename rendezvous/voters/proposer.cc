@@ -19,8 +19,10 @@ constexpr Duration kRefused = milliseconds(50);
 // A change of the voters waits so long for the candidates, and then once more: this process may have been suspended during the
 // first wait, so that it has not read the answers.
 constexpr Duration kProbe = milliseconds(150);
-// When a candidate that has not answered is tried again.
-constexpr Duration kSilence = seconds(60);
+// A candidate that has not answered is tried again after the first of these times, and then after twice the time before, up to the
+// second one: a cut that was healed lasts a moment longer for connections, a firewall is there for good.
+constexpr Duration kFirstSilence = seconds(1);
+constexpr Duration kLongestSilence = seconds(60);
 // The pause after another process had a higher ballot is random, up to this time or that of a round trip. It doubles with each of
 // the first pauses of the call.
 constexpr Duration kFirstPause = milliseconds(4);
@@ -289,7 +291,7 @@ void Proposer::StartProbe() {
     const auto silent = silent_.find(address);
     const bool is_voter = std::any_of(voters.begin(), voters.end(),
                                       [&](const Voter& voter) { return voter.address == address; });
-    if (!is_voter && silent != silent_.end() && now_ < silent->second) continue;
+    if (!is_voter && silent != silent_.end() && now_ < silent->second.until) continue;
     const auto [item, added] = call_->answers.try_emplace(address, Answer{.address = address});
     if (added) Send(item->second);
   }
@@ -334,7 +336,9 @@ void Proposer::AdvanceProbe() {
     if (answer.reply) {
       silent_.erase(address);
     } else {
-      silent_[address] = now_ + kSilence;
+      Silence& silence = silent_[address];
+      silence.pause = std::clamp<Duration>(2 * silence.pause, kFirstSilence, kLongestSilence);
+      silence.until = now_ + silence.pause;
     }
   }
   const VoterGroup group = Group();

@@ -202,6 +202,11 @@ class Proposer {
   void FinishUnknown();
   absl::Status TimedOut() const;
 
+  struct Silence {
+    Duration pause{};
+    TimePoint until = {};  // not probed before
+  };
+
   // The ids of the voters whose replies fit.
   template <typename F>
   std::set<std::string> Ids(F fits) const;
@@ -223,8 +228,8 @@ class Proposer {
   std::optional<CachedCharter> cached_;  // the newest one that was received or written
   // The acceptor of this process may not have accepted this process's newest proposal.
   bool behind_ = true;
-  std::set<std::string> exited_;             // the ids of voters that have exited
-  std::map<std::string, TimePoint> silent_;  // addresses that have not answered a probe, until this time
+  std::set<std::string> exited_;           // the ids of voters that have exited
+  std::map<std::string, Silence> silent_;  // addresses that have not answered the last probe
   std::optional<Call> call_;
 
   // State of the current Step.

@@ -83,7 +83,7 @@ TEST_F(ProposerVotersTest, AtMostFiveCandidatesAreAsked) {
   EXPECT_EQ(Sent(), "ask a b c d e");
 }
 
-TEST_F(ProposerVotersTest, ASilentCandidateIsLeftOutAndNotAskedForAMinute) {
+TEST_F(ProposerVotersTest, ASilentCandidateIsLeftOutAndAskedLessAndLessOften) {
   EXPECT_EQ(Proposes("a b d e", "a b e"), "2: a b e before a b c");
   DeliverAll("a b c e");
   EXPECT_EQ(Result(), "swapped 2 L C");
@@ -92,10 +92,23 @@ TEST_F(ProposerVotersTest, ASilentCandidateIsLeftOutAndNotAskedForAMinute) {
   EXPECT_EQ(Sent(), "ask a b e f");
   DeliverAll("a b e f");
   EXPECT_EQ(Result(), "swapped 3 L3 C");
-  now_ += seconds(60);
   Sent();
-  Swap(3, "L4", {}, "a b d e f");
-  EXPECT_EQ(Sent(), "ask a b d e f");
+  int64_t version = 3;
+  for (const int pause_s : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    now_ += seconds(pause_s) - milliseconds(500);
+    for (const char* const asked : {"ask a b e f", "ask a b d e f"}) {
+      Swap(version, "L", {}, "a b d e f");
+      EXPECT_EQ(Sent(), asked) << pause_s;
+      DeliverProbes("a b e f");
+      while (!Proposed()) Wait();
+      DeliverAll("a b e f");
+      EXPECT_THAT(Result(), ::testing::StartsWith("swapped"));
+      ++version;
+      Sent();
+      now_ += milliseconds(500);
+    }
+    now_ -= milliseconds(500);
+  }
 }
 
 TEST_F(ProposerVotersTest, ASilentVoterIsKeptIfAQuorumHasAnswered) {

@@ -13,8 +13,10 @@ namespace ddprun {
 namespace {
 
 constexpr Duration kAnnounceLimit = seconds(1);
-// Between two attempts to have as many voters as there are candidates.
-constexpr Duration kChangePause = seconds(10);
+// Between two attempts to have as many voters as there are candidates: the first of these times, then twice the time before, up to the
+// second one.
+constexpr Duration kFirstChangePause = seconds(1);
+constexpr Duration kLongestChangePause = seconds(10);
 
 }  // namespace
 
@@ -46,6 +48,7 @@ void VoterRegister::Swap(const RegisterRecord& expected, std::string lead, std::
 void VoterRegister::SetCandidates(std::vector<std::string> addresses) {
   candidates_ = std::move(addresses);
   next_change_ = TimePoint();
+  change_pause_ = Duration::zero();
 }
 
 void VoterRegister::Add(Call call) {
@@ -157,6 +160,11 @@ void VoterRegister::Complete(SwapWanted& swap) const {
   if (others.size() < now.size()) swap.candidates = std::move(others);
 }
 
+void VoterRegister::DelayChange() {
+  change_pause_ = std::clamp<Duration>(2 * change_pause_, kFirstChangePause, kLongestChangePause);
+  next_change_ = parts_.timer->Now() + change_pause_;
+}
+
 void VoterRegister::Step(const ProposerEvent& event) {
   std::deque<ProposerEvent> events = {event};
   std::optional<absl::StatusOr<SwapResult>> result;
@@ -187,13 +195,13 @@ void VoterRegister::Step(const ProposerEvent& event) {
   if (!result) return SetTimer();
   const bool changes = calls_.front().swap && !calls_.front().swap->candidates.empty();
   // A change that takes too long must not keep the leader from renewing its lead.
-  if (changes && !result->ok()) next_change_ = parts_.timer->Now() + kChangePause;
+  if (changes && !result->ok()) DelayChange();
   if (result->ok()) {
     // The caller learns a version of this register.
     if (!learns) founded_in_vain_ = false;
     if (changes && (*result)->swapped) {
       // A candidate that has not answered is asked again some time later.
-      next_change_ = parts_.timer->Now() + kChangePause;
+      DelayChange();
       const size_t wanted = std::min(candidates_.size(), Proposer::kMaxVoters);
       if (voters().now.voters.size() >= wanted) candidates_.clear();
     }

@@ -92,6 +92,8 @@ class VoterRegister final : public CharterRegister {
   // Steps the proposer, and carries out what follows from it.
   void Step(const ProposerEvent& event);
   void SetTimer();
+  // The voters are changed again later.
+  void DelayChange();
 
   Parts parts_;
   std::optional<Founding> founding_;  // set after Found until its end
@@ -100,6 +102,7 @@ class VoterRegister final : public CharterRegister {
   std::deque<Call> calls_;  // the first one may be in progress
   std::vector<std::string> candidates_;
   TimePoint next_change_;            // the voters are not changed before
+  Duration change_pause_{};          // the last one
   std::optional<VoterSet> learnt_;   // while a call is in progress
   std::set<std::string> witnesses_;  // that have answered Announce
   bool founded_in_vain_ = false;     // the versions that this process knows are those of another register
