@@ -60,7 +60,8 @@ TEST_F(LinkFaultsTest, AWorkerWaitsForARouteToAnother) {
     EXPECT_TRUE(shows->Wait(kPatience));
     return std::stoi(shows->out());
   };
-  const std::vector<std::string> no_route = {"/usr/sbin/ip", "route", "add", "throw", hosts().address(1) + "/32"};
+  const std::vector<std::string> no_route = {"/usr/sbin/ip", "route", "add", "throw",
+                                             hosts().address(1) + "/32"};
   hosts().Run(2, no_route);
   const int before = refused();
   for (const int host : {0, 1, 2}) StartHost(host);
