@@ -20,7 +20,6 @@
 #include "net/endpoint.h"
 #include "proto/value_codec.h"
 #include "rendezvous/client/grpc_link.h"
-#include "rendezvous/voters/choose_voters.h"
 #include "rendezvous/voters/grpc_vote_client.h"
 #include "rendezvous/voters/vote_codec.h"
 
@@ -118,7 +117,7 @@ absl::StatusOr<std::unique_ptr<RegisteredJob>> RegisteredJob::Open(asio::io_cont
   lead.log = CoordinatorLog(*p.log);
   if (job->voters_ != nullptr) {
     lead.register_outlives_job = false;
-    lead.before_write = [j = job.get()](bool hands_over) { j->PrepareVoters(hands_over); };
+    lead.before_write = [j = job.get()](bool hands_over) { j->choice_->Prepare(*j->voters_, hands_over); };
     lead.complete_start = [j = job.get()](proto::Start& start) {
       start.set_voters(EncodeVoters(j->voters_->voters()).SerializeAsString());
     };
@@ -137,39 +136,14 @@ void RegisteredJob::MakeVoters() {
   parts.seed = std::hash<std::string>()(parts.self.id);
   parts.timer = std::make_unique<AsioWakeTimer>(io_);
   parts.client = std::make_unique<GrpcVoteClient>(io_, parts_.run_id);
-  parts.leading = [this] {
-    VoterRegister::Parts::Leading leading{.left = lead_->LeadLeft()};
-    for (const auto& [address, port] : host_->coordinator().EndedNodes())
-      leading.ended.push_back(ToString(Endpoint{address, port}));
-    return leading;
-  };
+  choice_.emplace(&host_->coordinator(), own_address());
+  parts.leading = [this] { return choice_->Leading(lead_->LeadLeft()); };
   parts.on_voters = [this](const VoterSet& voters) { OnVoters(voters); };
   auto voters = std::make_unique<VoterRegister>(std::move(parts));
   voters_ = voters.get();
   parts_.charter_register = std::move(voters);
   host_->ServeVotes([this](const proto::VoteRequest& request) { return voters_->Answer(request); });
   AnnounceLater();
-}
-
-void RegisteredJob::PrepareVoters(bool hands_over) {
-  std::vector<VoterCandidate> nodes;
-  for (const LedNode& node : host_->coordinator().LedNodes()) {
-    if (node.port == 0) continue;
-    nodes.push_back({.host = node.host,
-                     .address = node.in_process ? own_address() : ToString(Endpoint{node.address, node.port}),
-                     .rank = static_cast<int>(node.rank.value()),
-                     .leads = node.in_process,
-                     .in_round = node.in_round});
-  }
-  // A node that has lost its connection for a moment is not left out if there is no other.
-  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters(), voters_->Witnesses());
-  if (!chosen.empty()) candidates_ = std::move(chosen);
-  std::vector<std::string> candidates = candidates_;
-  if (candidates.empty() && hands_over) {  // no round has started since this process leads
-    for (const Voter& voter : voters_->voters().now.voters) candidates.push_back(voter.address);
-  }
-  if (hands_over) std::erase(candidates, own_address());
-  voters_->SetCandidates(std::move(candidates));
 }
 
 void RegisteredJob::OnVoters(const VoterSet& voters) {

@@ -22,6 +22,7 @@
 #include "rendezvous/client/find_coordinator.h"
 #include "rendezvous/coordinator/job_lead.h"
 #include "rendezvous/server/coordinator_host.h"
+#include "rendezvous/server/voter_choice.h"
 #include "rendezvous/voters/voter_register.h"
 
 namespace ddprun {
@@ -89,8 +90,6 @@ class RegisteredJob {
   void MakeVoters();
   // Founds the job together with the processes at the other endpoints.
   void Found(int64_t attempt);
-  // Says which nodes should be the voters from now on.
-  void PrepareVoters(bool hands_over);
   void OnVoters(const VoterSet& voters);
   void AnnounceLater();
   void Announce();
@@ -113,8 +112,8 @@ class RegisteredJob {
 
   boost::asio::io_context& io_;
   Parts parts_;
-  VoterRegister* voters_ = nullptr;      // parts_.charter_register; null: something else keeps the register
-  std::vector<std::string> candidates_;  // addresses of the processes that should be the voters
+  VoterRegister* voters_ = nullptr;    // parts_.charter_register; null: something else keeps the register
+  std::optional<VoterChoice> choice_;  // set with voters_
   boost::asio::steady_timer announce_timer_;
   std::unique_ptr<RecordingFile> recording_;  // null: no recording
   std::unique_ptr<CoordinatorHost> host_;

@@ -11,7 +11,6 @@
 #include "base/dismissal.h"
 #include "proto/value_codec.h"
 #include "rendezvous/coordinator/coordinator.h"
-#include "rendezvous/voters/choose_voters.h"
 #include "rendezvous/voters/vote_codec.h"
 #include "tests/sim/world/sim_timer.h"
 
@@ -64,7 +63,7 @@ SimRegisteredJob::SimRegisteredJob(Parts parts)
   lead.log = log;
   if (voters_ != nullptr) {
     lead.register_outlives_job = false;
-    lead.before_write = [this](bool hands_over) { PrepareVoters(hands_over); };
+    lead.before_write = [this](bool hands_over) { choice_->Prepare(*voters_, hands_over); };
     lead.complete_start = [this](proto::Start& start) {
       start.set_voters(EncodeVoters(voters_->voters()).SerializeAsString());
     };
@@ -101,12 +100,8 @@ std::unique_ptr<CharterRegister> SimRegisteredJob::MakeVoters() {
   parts.seed = parts_.job->settings->seed + static_cast<uint64_t>(parts_.port);
   parts.timer = std::make_unique<SimTimer>(parts_.host, parts_.job->trace, in_process);
   parts.client = std::move(client);
-  parts.leading = [this] {
-    VoterRegister::Parts::Leading leading{.left = lead_->LeadLeft()};
-    for (const auto& [address, port] : coordinator_.real().EndedNodes())
-      leading.ended.push_back(absl::StrCat(address, ":", port));
-    return leading;
-  };
+  choice_.emplace(&coordinator_.real(), own_address());
+  parts.leading = [this] { return choice_->Leading(lead_->LeadLeft()); };
   parts.on_voters = [this](const VoterSet& voters) {
     const auto id = [](std::string* out, const Voter& voter) { out->append(voter.id); };
     parts_.job->trace->Line(parts_.job->clock->now(),
@@ -121,27 +116,6 @@ std::unique_ptr<CharterRegister> SimRegisteredJob::MakeVoters() {
       parts_.host, parts_.job->tcp, parts_.port, in_process,
       [this](const proto::VoteRequest& request) { return voters_->Answer(request); });
   return parts_.voting->watch->Watch(std::move(voters));
-}
-
-void SimRegisteredJob::PrepareVoters(bool hands_over) {
-  std::vector<VoterCandidate> nodes;
-  for (const LedNode& node : coordinator_.real().LedNodes()) {
-    if (node.port == 0) continue;
-    nodes.push_back({.host = node.host,
-                     .address = node.in_process ? own_address() : absl::StrCat(node.address, ":", node.port),
-                     .rank = static_cast<int>(node.rank.value()),
-                     .leads = node.in_process,
-                     .in_round = node.in_round});
-  }
-  // A node that has lost its connection for a moment is not left out if there is no other.
-  std::vector<std::string> chosen = ChooseVoters(std::move(nodes), voters_->voters());
-  if (!chosen.empty()) candidates_ = std::move(chosen);
-  std::vector<std::string> candidates = candidates_;
-  if (candidates.empty() && hands_over) {  // no round has started since this process leads
-    for (const Voter& voter : voters_->voters().now.voters) candidates.push_back(voter.address);
-  }
-  if (hands_over) std::erase(candidates, own_address());
-  voters_->SetCandidates(std::move(candidates));
 }
 
 void SimRegisteredJob::AnnounceLater() {

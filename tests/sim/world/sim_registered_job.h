@@ -13,6 +13,7 @@
 #include "launcher/agent/agent_world.h"
 #include "rendezvous/charter/charter_register.h"
 #include "rendezvous/coordinator/job_lead.h"
+#include "rendezvous/server/voter_choice.h"
 #include "rendezvous/voters/voter_register.h"
 #include "tests/sim/world/register_watch.h"
 #include "tests/sim/world/sim_coordinator.h"
@@ -90,8 +91,6 @@ class SimRegisteredJob {
 
   std::unique_ptr<CharterRegister> MakeRegister();
   std::unique_ptr<CharterRegister> MakeVoters();
-  // As RegisteredJob::PrepareVoters.
-  void PrepareVoters(bool hands_over);
   void AnnounceLater();
   std::string own_address() const;
   void OnLeader(const JobLead::Leader& leader);
@@ -113,7 +112,7 @@ class SimRegisteredJob {
   VoterRegister* voters_ = nullptr;
   SimVoteClient* vote_client_ = nullptr;
   std::unique_ptr<SimVoteServer> vote_server_;
-  std::vector<std::string> candidates_;  // addresses of the processes that should be the voters
+  std::optional<VoterChoice> choice_;  // set with voters_
   const std::unique_ptr<CharterRegister> register_;
   std::optional<JobLead> lead_;
   std::optional<Search> search_;
