@@ -289,6 +289,8 @@ asio::awaitable<void> RegisteredJob::Connect(int64_t attempt, std::string addres
       };
     }
     limits.job = parts_.run_id;  // a process that has lost its lead no longer has it
+    // The register may show the lead before that process has noticed that it leads; until then it names the last leader.
+    limits.follows = !epoch;
     limits.trace = [log = parts_.log](absl::string_view text) { log->Detail(text); };
     const absl::StatusOr<FoundCoordinator> found =
         co_await FindCoordinator(endpoint->host, endpoint->port, limits, [](absl::string_view) {});

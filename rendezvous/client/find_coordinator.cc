@@ -109,6 +109,7 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
 struct WantedJob {
   std::string id;  // empty: any
   bool or_any_job = false;
+  bool follows = true;  // FindLimits::follows
 };
 
 // Returns OK if the coordinator that gave `answer` has the job; kUnavailable if it has not, because it may get it later. Then sets
@@ -217,7 +218,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> TryPortAndLeader(const std::st
                                                                    const Trace& trace, Failed& failed) {
   absl::StatusOr<FoundCoordinator> found =
       co_await TryPort(host, port, job, connect_timeout, answer_timeout, trace, failed);
-  if (found.ok() || !failed.leader) co_return found;
+  if (found.ok() || !failed.leader || !job.follows) co_return found;
   const Endpoint leader = *failed.leader;
   trace(absl::StrCat("the coordinator of the job is at ", ToString(leader)));
   Failed there;  // says nothing about this place
@@ -291,7 +292,7 @@ asio::awaitable<absl::StatusOr<FoundCoordinator>> FindCoordinator(
   const std::string where = ToString(Endpoint{host, port});
   std::vector<int> ports = {port};
   ports.insert(ports.end(), limits.more_ports.begin(), limits.more_ports.end());
-  Places places = {.places = {{host, ports}}, .job = {limits.job, limits.or_any_job}};
+  Places places = {.places = {{host, ports}}, .job = {limits.job, limits.or_any_job, limits.follows}};
   for (const std::string& other : limits.more_hosts) places.places.push_back({other, ports});
   for (const Endpoint& other : limits.more_endpoints) places.places.push_back({other.host, {other.port}});
   const TimePoint end = std::chrono::steady_clock::now() + limits.total;

@@ -143,11 +143,24 @@ TEST_F(FindCoordinatorTest, ACoordinatorThatTakesAnyJobMayDo) {
   EXPECT_TRUE(FindWithin("127.0.0.1", host.port(), limits).ok());
 }
 
+TEST_F(FindCoordinatorTest, FollowsTheProcessThatKnowsTheLeaderIfWanted) {
+  FakeHost leader(io_, HasJob(true));
+  FakeHost other(io_,
+                 Healthy(kProtocolVersion,
+                         absl::StrCat(",\"has_job\":false,\"leader\":\"127.0.0.1:", leader.port(), "\"")));
+  FindLimits limits = {.total = milliseconds(200), .job = "j", .follows = false};
+  EXPECT_FALSE(FindWithin("127.0.0.1", other.port(), limits).ok());
+  limits.follows = true;
+  limits.total = seconds(10);
+  const auto found = FindWithin("127.0.0.1", other.port(), limits);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->port, leader.port());
+}
+
 TEST_F(FindCoordinatorTest, TheErrorNamesAllPorts) {
   FakeHost other_job(io_, HasJob(false));
   const int free = FreePort(), other_free = FreePort();
-  const FindLimits limits = {
-      .total = milliseconds(200), .more_ports = {other_job.port(), other_free}, .job = "j"};
+  const FindLimits limits = {.total = seconds(1), .more_ports = {other_job.port(), other_free}, .job = "j"};
   const auto found = FindWithin("127.0.0.1", free, limits);
   EXPECT_EQ(found.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(found.status().message()),
