@@ -75,8 +75,16 @@ void RoundWatch::ExpectOneRoundAtATime(int rounds) {
   EXPECT_EQ(violation_, "");
   EXPECT_GT(samples_, 0);
   EXPECT_GE(static_cast<int>(rounds_.size()), rounds) << "rounds whose workers were seen";
-  testing::Test::RecordProperty("round_samples", static_cast<int>(samples_));
+  testing::Test::RecordProperty("round_samples", static_cast<int>(samples_.load()));
   testing::Test::RecordProperty("round_longest_gap_ms", static_cast<int>(ToMillis(longest_gap_)));
+}
+
+void RoundWatch::Await() const {
+  const int64_t before = samples_;
+  const TimePoint end = Now() + seconds(20);
+  while (samples_ < before + 2 && Now() < end)
+    std::this_thread::yield();  // the one in progress may have begun before
+  EXPECT_GE(samples_, before + 2);
 }
 
 void RoundWatch::Run() {
@@ -121,7 +129,6 @@ void RoundWatch::Discover() {
 }
 
 void RoundWatch::Sample() {
-  ++samples_;
   Discover();
   int newest = -1;
   std::vector<pid_t> alive;
@@ -142,6 +149,7 @@ void RoundWatch::Sample() {
     violation_ = "process " + std::to_string(pid) + " of round " + std::to_string(worker.round) +
                  " was alive together with a worker of round " + std::to_string(newest);
   }
+  ++samples_;
 }
 
 }  // namespace ddprun

@@ -26,6 +26,8 @@ class RoundWatch {
 
   // Ends the samples. Expects that workers of at least `rounds` different rounds were seen, and never two rounds at a time.
   void ExpectOneRoundAtATime(int rounds);
+  // Waits until all processes that run now have been seen.
+  void Await() const;
 
  private:
   struct Worker {
@@ -44,8 +46,8 @@ class RoundWatch {
   std::map<pid_t, Worker> workers_;
   std::map<pid_t, TimePoint> others_;  // no workers, and when they were first seen
   std::set<int> rounds_;
-  std::string violation_;  // the first one
-  int64_t samples_ = 0;
+  std::string violation_;             // the first one
+  std::atomic<int64_t> samples_ = 0;  // complete ones
   Duration longest_gap_{};
   std::atomic<bool> stops_ = false;
   std::thread thread_;
