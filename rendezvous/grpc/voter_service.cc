@@ -28,8 +28,9 @@ grpc::ServerUnaryReactor* VoterService::Vote(grpc::CallbackServerContext* contex
     absl::StatusOr<proto::VoteReply> result = absl::NotFoundError("this process is not a voter");
     if (*answer) result = (*answer)(*request);
     if (!open->Take(reactor)) return;
-    if (result.ok()) *reply = *std::move(result);
-    reactor->Finish(ToGrpc(result.status()));
+    const absl::Status status = result.status();
+    if (status.ok()) *reply = *std::move(result);
+    reactor->Finish(ToGrpc(status));
   });
   return reactor;
 }
