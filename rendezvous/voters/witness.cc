@@ -20,7 +20,12 @@ absl::StatusOr<proto::VoteReply> Witness::Answer(const proto::VoteRequest& reque
   if (vote.voters) job.heard = now;  // the leader announces itself
   ASSIGN_OR_RETURN(VoteReply reply, job.acceptor.Vote(vote));
   reply.witness = true;
-  if (vote.kind == VoteRequest::Kind::kAccept && reply.granted) TakeNote(job, vote.record->record, now);
+  if (vote.kind == VoteRequest::Kind::kAccept && reply.granted) {
+    TakeNote(job, vote.record->record, now);
+    // The charter may be that of an earlier request.
+    job.bytes = std::max(job.bytes, request.ByteSizeLong());
+    while (Bytes() > kMaxBytes) ForgetOldest();
+  }
   return EncodeVoteReply(reply);
 }
 
@@ -60,12 +65,19 @@ Witness::Job& Witness::Find(const std::string& run_id, TimePoint now) {
   const auto found = jobs_.find(run_id);
   if (found != jobs_.end()) return found->second;
   std::erase_if(jobs_, [&](const auto& job) { return now - job.second.asked >= kIdle; });
-  if (jobs_.size() >= kMaxJobs) {
-    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
-      return a.second.asked < b.second.asked;
-    }));
-  }
+  while (jobs_.size() >= kMaxJobs || (!jobs_.empty() && Bytes() + run_id.size() > kMaxBytes)) ForgetOldest();
   return jobs_.emplace(run_id, Job{.acceptor = Acceptor(new_id_()), .asked = now}).first->second;
+}
+
+size_t Witness::Bytes() const {
+  size_t bytes = 0;
+  for (const auto& [run_id, job] : jobs_) bytes += run_id.size() + job.bytes;
+  return bytes;
+}
+
+void Witness::ForgetOldest() {
+  jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(),
+                               [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; }));
 }
 
 }  // namespace ddprun

@@ -21,8 +21,9 @@ namespace ddprun {
 //   Pure. Threads: one caller.
 class Witness {
  public:
-  // If there are more jobs, the one whose last request is the oldest is forgotten, and so is each job without a request for kIdle.
+  // Beyond these limits the jobs whose last requests are the oldest are forgotten, and so is each job without a request for kIdle.
   static constexpr size_t kMaxJobs = 1000;
+  static constexpr size_t kMaxBytes = 64 << 20;  // of all names of jobs and records
   static constexpr Duration kIdle = std::chrono::hours(1);
 
   // new_id: returns an id that no voter has.
@@ -48,12 +49,15 @@ class Witness {
     Duration lease = kDefaultLease;  // of the last leader
     std::string leader = {};         // its address
     bool is_over = false;            // it has said that the job is over
+    size_t bytes = 0;                // of the largest request that was accepted
   };
 
   static bool HasLeader(const Job& job, TimePoint now);
   // Prepares the answer to an agent that founds the job.
   absl::Status Found(const std::string& run_id, TimePoint now);
   Job& Find(const std::string& run_id, TimePoint now);
+  size_t Bytes() const;
+  void ForgetOldest();
   void TakeNote(Job& job, const RegisterRecord& record, TimePoint now);
 
   const std::function<std::string()> new_id_;

@@ -35,10 +35,10 @@ class WitnessTest : public testing::Test {
   }
   absl::StatusOr<VoteReply> Found() { return Send({.wants_voters = true}); }
   // The leader writes.
-  void Write(Lead lead, const std::string& job = "j") {
+  void Write(const Lead& lead, const std::string& job = "j", const std::string& charter = "C") {
     const Ballot ballot{++ballots_, "p"};
     VotedRecord record{.written = ballot, .charter_written = ballot, .voters = kVoters};
-    record.record = {.version = ballots_, .exists = true, .lead = EncodeLead(lead), .charter = "C"};
+    record.record = {.version = ballots_, .exists = true, .lead = EncodeLead(lead), .charter = charter};
     const absl::StatusOr<VoteReply> reply =
         Send({.kind = Kind::kAccept, .ballot = ballot, .next = {ballots_ + 1, "p"}, .record = record}, job);
     ASSERT_TRUE(reply.ok()) << reply.status();
@@ -135,6 +135,20 @@ TEST_F(WitnessTest, HasALimitedNumberOfJobs) {
   Id("one more");
   EXPECT_EQ(Id("j0"), "w1");
   EXPECT_NE(Id("j1"), "w2");
+}
+
+TEST_F(WitnessTest, HasALimitedSize) {
+  for (const char* const job : {"a", "b", "c"}) {
+    now_ += milliseconds(1);
+    Write(LeadAt("node1:1"), job, std::string(Witness::kMaxBytes * 2 / 5, 'x'));
+  }
+  now_ += milliseconds(1);
+  EXPECT_TRUE(Send({}, "b")->record);
+  EXPECT_TRUE(Send({}, "c")->record);
+  EXPECT_FALSE(Send({}, "a")->record);
+  // A record that has room nowhere is forgotten, too.
+  Write(LeadAt("node1:1"), "d", std::string(Witness::kMaxBytes, 'x'));
+  EXPECT_FALSE(Send({}, "d")->record);
 }
 
 TEST_F(WitnessTest, RefusesAMalformedRequest) {
