@@ -19,12 +19,12 @@
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/this_coro.hpp"
 #include "boost/asio/use_awaitable.hpp"
-#include "boost/json/parse.hpp"
 #include "net/endpoint.h"
 #include "net/http_client.h"
 #include "net/name_lookup.h"
 #include "net/tcp.h"
 #include "proto/versions.h"
+#include "rendezvous/client/health_page.h"
 
 namespace ddprun {
 namespace {
@@ -82,12 +82,8 @@ asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> Resolve(const std::s
 
 // Returns OK if `answer`, the response to GET /healthz, is from a coordinator with this protocol version.
 absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::string_view where) {
-  error_code error;
-  const boost::json::value json = boost::json::parse(answer.ok() ? answer->body : std::string(), error);
-  const auto* object = error ? nullptr : json.if_object();
-  const auto* service = object ? object->if_contains("service") : nullptr;
-  const auto* protocol = object ? object->if_contains("protocol") : nullptr;
-  if (service == nullptr || *service != "ddprun" || protocol == nullptr || !protocol->is_int64()) {
+  const HealthPage page = ParseHealthPage(answer.ok() ? answer->body : std::string());
+  if (!page.is_ddprun || !page.protocol) {
     return absl::FailedPreconditionError(
         absl::StrCat("the server at ", where, " is not a ddprun coordinator (",
                      absl::IsUnavailable(answer.status())
@@ -96,9 +92,9 @@ absl::Status CheckAnswer(const absl::StatusOr<HttpResponse>& answer, absl::strin
                      "): give --rdzv-endpoint the address that the first node's ddprun printed, or a free "
                      "port of the first node"));
   }
-  if (protocol->as_int64() != kProtocolVersion) {
+  if (*page.protocol != kProtocolVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the coordinator at ", where, " speaks version ", protocol->as_int64(),
+        absl::StrCat("the coordinator at ", where, " speaks version ", *page.protocol,
                      " of the protocol, but this ddprun speaks version ", kProtocolVersion,
                      ": start the same ddprun on all nodes"));
   }
@@ -117,21 +113,9 @@ struct WantedJob {
 absl::Status CheckJob(const HttpResponse& answer, const WantedJob& job, absl::string_view where,
                       std::optional<Endpoint>& leader) {
   if (job.id.empty()) return absl::OkStatus();
-  error_code error;
-  const boost::json::value json = boost::json::parse(answer.body, error);
-  const auto get = [&](const char* name) {
-    return error || !json.is_object() ? nullptr : json.as_object().if_contains(name);
-  };
-  const auto is_true = [&](const char* name) {
-    const auto* value = get(name);
-    return value != nullptr && *value == true;
-  };
-  if (is_true("has_job") || (job.or_any_job && is_true("takes_any_job"))) return absl::OkStatus();
-  const auto* at = get("leader");
-  if (at != nullptr && at->is_string()) {
-    const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(std::string(at->get_string()), -1);
-    if (endpoint.ok()) leader = *endpoint;
-  }
+  const HealthPage page = ParseHealthPage(answer.body);
+  if (page.has_job || (job.or_any_job && page.takes_any_job)) return absl::OkStatus();
+  leader = page.leader;
   return absl::UnavailableError(
       absl::StrCat("the coordinator at ", where, " does not have the job ", job.id));
 }

@@ -32,7 +32,8 @@ struct FindLimits {
   std::string job = {};
   // A coordinator that takes any job, such as that of --store-only, will do although it does not have `job` yet.
   bool or_any_job = false;
-  // If a process does not have `job`, but names the one that has, that one is asked. Not for who knows better.
+  // If a process does not have `job`, but names the one that has, that one is asked. False: the endpoint is from the job's register,
+  // which is newer than what a process says.
   bool follows = true;
   // If true, the search fails when a connection is refused: the host is up, but its coordinator has exited.
   // If false, the search continues, because the coordinator may start later.
