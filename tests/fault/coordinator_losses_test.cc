@@ -133,6 +133,17 @@ class CoordinatorLossTest : public TrainingTest,
     for (const int host : hosts) EXPECT_THAT(job().agent(host).err(), Not(HasSubstr(more)));
   }
 
+  // The last node does not stop its worker before the coordinator is lost. Its agent exits with `exit_code`, and the others go on.
+  void LoseWhileTheLastOfFiveGoes(int exit_code) {
+    job().AwaitLogged(0, "event=round_ended");
+    EXPECT_TRUE(IsStopping(4));
+    Lose(0);
+    AwaitLeader({1, 2, 3, 4});
+    ExpectRound({1, 2, 3});
+    job().ExpectEnd(4, {.code = exit_code});
+    Finish({1, 2, 3});
+  }
+
   int least_rounds_ = 2;
   std::vector<size_t> said_;  // bytes of the stderr of each agent at the last call of Lose
   std::vector<int> lost_;
@@ -150,25 +161,13 @@ TEST_P(CoordinatorLossTest, WhileTheJobRuns) {
 TEST_P(CoordinatorLossTest, WhileAnotherNodeIsDrained) {
   Start(5);
   EXPECT_EQ(job().Control(0, {"drain", "node4"})->Wait(), ProcessEnd{.code = 0});
-  job().AwaitLogged(0, "event=round_ended");
-  EXPECT_TRUE(IsStopping(4));
-  Lose(0);
-  AwaitLeader({1, 2, 3, 4});
-  ExpectRound({1, 2, 3});
-  job().ExpectEnd(4, {.code = 0});
-  Finish({1, 2, 3});
+  LoseWhileTheLastOfFiveGoes(/*exit_code=*/0);
 }
 
 TEST_P(CoordinatorLossTest, WhileAnotherNodeLeaves) {
   Start(5);
   job().agent(4).Signal(SIGTERM);
-  job().AwaitLogged(0, "event=round_ended");
-  EXPECT_TRUE(IsStopping(4));
-  Lose(0);
-  AwaitLeader({1, 2, 3, 4});
-  ExpectRound({1, 2, 3});
-  job().ExpectEnd(4, {.code = 1});
-  Finish({1, 2, 3});
+  LoseWhileTheLastOfFiveGoes(/*exit_code=*/1);
 }
 
 TEST_P(CoordinatorLossTest, WhileWorkersStopAfterAFailure) {

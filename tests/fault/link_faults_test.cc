@@ -1,9 +1,8 @@
-// Tests a network that is cut between two nodes, both of which still reach the coordinator.
+// Tests a network that is cut between two nodes, or lacks a route between them, while both reach the coordinator.
 #include <signal.h>
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,8 +48,7 @@ TEST_F(LinkFaultsTest, ACutBetweenTwoHostsIsReportedWithBothNames) {
   ExpectResult({0, 1, 2});
 }
 
-// A stopped worker sends nothing for longer than the lease, but the kernel of its host answers TCP probes.
-// As for a moment after a cut is healed.
+// Right after a cut is healed, a host may have no route until it has found its neighbor again.
 TEST_F(LinkFaultsTest, AWorkerWaitsForARouteToAnother) {
   // Agents connect only to the coordinator.
   PrepareTraining({.min = 3, .max = 3, .batch = 12, .options = {"--quorum=none"}});
@@ -60,20 +58,22 @@ TEST_F(LinkFaultsTest, AWorkerWaitsForARouteToAnother) {
     EXPECT_TRUE(shows->Wait(kPatience));
     return std::stoi(shows->out());
   };
-  const std::vector<std::string> no_route = {"/usr/sbin/ip", "route", "add", "throw",
-                                             hosts().address(1) + "/32"};
-  hosts().Run(2, no_route);
+  const auto route = [&](const std::string& change) {
+    hosts().Run(2, {"/usr/sbin/ip", "route", change, "throw", hosts().address(1) + "/32"});
+  };
+  route("add");
   const int before = refused();
   for (const int host : {0, 1, 2}) StartHost(host);
   for (const int host : {0, 1, 2}) job().AwaitWorld(host, 3);
   const TimePoint end = std::chrono::steady_clock::now() + kPatience;
   while (refused() == before) ASSERT_LT(std::chrono::steady_clock::now(), end);
   FaultNow();
-  hosts().Run(2, {"/usr/sbin/ip", "route", "del", "throw", hosts().address(1) + "/32"});
+  route("del");
   ExpectCloseResult({0, 1, 2});
   EXPECT_THAT(job().agent(0).err(), Not(HasSubstr("event=round_ended")));
 }
 
+// A stopped worker sends nothing for longer than the lease, but the kernel of its host answers TCP probes.
 TEST_F(LinkFaultsTest, SilentWorkersDoNotEndTheRound) {
   StartTraining();
   FaultNow();

@@ -16,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 const ProcessEnd kSuccess{.code = 0};
@@ -101,8 +102,7 @@ TEST_F(WitnessTest, TheWitnessIsKilledAndStartedAgain) {
   FaultNow();
   witness_->Signal(SIGKILL);
   EXPECT_EQ(witness_->Wait(), kKilled);
-  const auto status = job().Control(leader_, {"status"});
-  EXPECT_EQ(status->Wait(), kSuccess) << status->err();
+  EXPECT_THAT(job().agent(leader_).AwaitErr("event=lead_lost", 1, kLease), IsEmpty());
   StartWitness();
   kill(worker(other_), SIGKILL);
   AwaitWorldOf({0, 1});
@@ -124,10 +124,13 @@ TEST_F(WitnessTest, TheJobIsStartedAgain) {
 
 TEST_F(WitnessTest, NamesTheCoordinatorToDdpctl) {
   FaultNow();
-  job().SetEndpointHost(kWitness);
-  const auto status = job().Control(kWitness, {"status", "--job=job"});
-  EXPECT_EQ(status->Wait(), kSuccess) << status->err();
-  EXPECT_THAT(status->out(), AllOf(HasSubstr("job job"), HasSubstr("2 nodes")));
+  const std::string witness = "node2:29400";
+  const auto by_job = job().Control(kWitness, {"status", "--job=job"}, witness);
+  const auto by_list = job().Control(kWitness, {"status"}, witness + ",node0:29400,node1:29400");
+  for (Process* const status : {by_job.get(), by_list.get()}) {
+    EXPECT_EQ(status->Wait(), kSuccess) << status->err();
+    EXPECT_THAT(status->out(), AllOf(HasSubstr("job job"), HasSubstr("2 nodes")));
+  }
   ExpectCloseResult({0, 1});
 }
 

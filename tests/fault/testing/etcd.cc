@@ -93,20 +93,27 @@ void EtcdServer::Launch() {
            "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + cluster_, "--log-level=error"});
 }
 
-void EtcdServer::AwaitHealthy() {
-  const TimePoint end = std::chrono::steady_clock::now() + kStartLimit;
+bool EtcdServer::BecomesHealthy(TimePoint end) const {
   while (std::chrono::steady_clock::now() < end && !process_->Wait(Duration::zero())) {
-    if (IsHealthy()) return;
+    if (IsHealthy()) return true;
   }
+  return false;
+}
+
+void EtcdServer::Fail() const {
   std::fprintf(stderr, "etcd at %s did not become healthy within 20 s:\n%s\n", endpoint_.c_str(),
                process_->err().c_str());
   std::abort();
 }
 
+void EtcdServer::AwaitHealthy() {
+  if (!BecomesHealthy(std::chrono::steady_clock::now() + kStartLimit)) Fail();
+}
+
 void EtcdServer::Start() {
   const TimePoint end = std::chrono::steady_clock::now() + kStartLimit;
   const bool new_ports = endpoint_.empty();
-  while (std::chrono::steady_clock::now() < end) {
+  do {
     if (new_ports) {
       endpoint_ = "127.0.0.1:" + FreePort();
       peer_endpoint_ = "127.0.0.1:" + FreePort();
@@ -114,13 +121,9 @@ void EtcdServer::Start() {
     }
     Launch();
     // It exits if another process has taken a port.
-    while (!process_->Wait(Duration::zero()) && std::chrono::steady_clock::now() < end) {
-      if (IsHealthy()) return;
-    }
-  }
-  std::fprintf(stderr, "etcd at %s did not become healthy within 20 s:\n%s\n", endpoint_.c_str(),
-               process_ == nullptr ? "" : process_->err().c_str());
-  std::abort();
+    if (BecomesHealthy(end)) return;
+  } while (std::chrono::steady_clock::now() < end);
+  Fail();
 }
 
 void EtcdServer::Kill() {

@@ -43,6 +43,9 @@ class EtcdServer {
   void Start();
   void Launch();
   bool IsHealthy() const;
+  // False: it has exited, or is not healthy at `end`.
+  bool BecomesHealthy(TimePoint end) const;
+  [[noreturn]] void Fail() const;
   std::unique_ptr<Process> Run(const std::vector<std::string>& argv) const;
 
   const Hosts* const hosts_ = nullptr;  // null: on this machine

@@ -129,11 +129,13 @@ void HostJob::ExpectEnd(int host, const ProcessEnd& end) {
   EXPECT_EQ(hosts_.Left(host), std::vector<std::string>());
 }
 
-std::unique_ptr<Process> HostJob::Control(int host, const Args& args) {
+std::unique_ptr<Process> HostJob::Control(int host, const Args& args, const std::string& endpoint) {
   const std::string ddpctl = hosts_.directory(host) + "/../ddpctl";  // the name selects the program
   if (!std::filesystem::exists(ddpctl)) std::filesystem::create_symlink(DdprunPath(), ddpctl);
   const Args where = etcd_.empty() ? Args{} : Args{"--rdzv-backend=etcd", "--job=job"};
-  auto control = hosts_.Start(host, Args{ddpctl} + args + where + Args{"--rdzv-endpoint=" + Endpoint()});
+  auto control =
+      hosts_.Start(host, Args{ddpctl} + args + where +
+                             Args{"--rdzv-endpoint=" + (endpoint.empty() ? Endpoint() : endpoint)});
   EXPECT_TRUE(control->Wait(kPatience)) << "ddpctl did not exit";
   return control;
 }

@@ -58,8 +58,9 @@ class HostJob {
   // Waits until the host's agent ends. Expects that it ends with `end` and that nothing is left on the host.
   void ExpectEnd(int host, const ProcessEnd& end);
 
-  // Runs ddpctl on a host with this job's endpoint and waits until it exits.
-  std::unique_ptr<Process> Control(int host, const Args& args);
+  // Runs ddpctl on a host and waits until it exits.
+  //   endpoint: empty: this job's.
+  std::unique_ptr<Process> Control(int host, const Args& args, const std::string& endpoint = "");
 
  private:
   std::string Endpoint() const;
