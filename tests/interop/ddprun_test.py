@@ -3,15 +3,19 @@
 import json
 import pathlib
 import re
+import sys
 import tempfile
 import unittest
 
-import group_worker
-import interop
-import launched
-import torch
-import torch_worker
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[2] / "tools"))
+
+import group_worker  # noqa: E402
+import interop  # noqa: E402
+import jobs  # noqa: E402
+import launched  # noqa: E402
+import torch  # noqa: E402
+import torch_worker  # noqa: E402
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure  # noqa: E402
 
 LINE = re.compile(r"^rank=(\d+) world_size=(\d+) sum=([\d.]+) weight=(-?\d+\.\d{6})$", re.MULTILINE)
 
@@ -50,9 +54,8 @@ class DdprunTest(unittest.TestCase):
             self.check_ranks(self.job.finish(agent), 2)
 
     def test_two_agents(self):
-        with interop.StoreServer() as free:  # The port is free after the server has exited.
-            port = free.port
-        options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=interop"]
+        endpoint = f"127.0.0.1:{jobs.free_port()}"
+        options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=interop"]
         self.check_ranks(self.job.finish(*[self.start(*options) for _ in range(2)]), 2)
 
     def test_group_operations(self):

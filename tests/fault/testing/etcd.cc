@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <random>
 
 #include "tests/fault/testing/job.h"
 
@@ -19,20 +21,30 @@ constexpr char kServer[] = "/usr/bin/etcd", kClient[] = "/usr/bin/etcdctl";
 constexpr char kPeerPort[] = ":2380";
 constexpr Duration kStartLimit = seconds(20);
 
-// A port of 127.0.0.1 that is free now. Another process may take it before etcd does; see Start.
+[[noreturn]] void Die(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+// A port of 127.0.0.1 that is free now, below the range from which the kernel takes ports of connections and of servers that leave the
+// choice to it. Another process may still take it before etcd does; see Start.
 std::string FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    std::perror("cannot find a free port");
-    std::abort();
+  int low = 0;
+  if (!(std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low))
+    Die("cannot read the range of ports");
+  std::random_device random;
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const int port = std::uniform_int_distribution(low / 2, low - 1)(random);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(fd);
+    if (is_free) return std::to_string(port);
   }
-  close(fd);
-  return std::to_string(ntohs(address.sin_port));
+  Die("cannot find a free port");
 }
 
 }  // namespace
