@@ -19,8 +19,8 @@ constexpr Duration kRefused = milliseconds(50);
 // A change of the voters waits so long for the candidates, and then once more: this process may have been suspended during the
 // first wait, so that it has not read the answers.
 constexpr Duration kProbe = milliseconds(150);
-// A candidate that has not answered is tried again after the first of these times, and then after twice the time before, up to the
-// second one: a cut that was healed lasts a moment longer for connections, a firewall is there for good.
+// A candidate that has not answered is probed again after the first of these times. The time doubles up to the second one: a connection
+// may recover a moment after its network, and a firewall is permanent.
 constexpr Duration kFirstSilence = seconds(1);
 constexpr Duration kLongestSilence = seconds(60);
 // The pause after another process had a higher ballot is random, up to this time or that of a round trip. It doubles with each of

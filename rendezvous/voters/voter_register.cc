@@ -13,8 +13,7 @@ namespace ddprun {
 namespace {
 
 constexpr Duration kAnnounceLimit = seconds(1);
-// Between two attempts to have as many voters as there are candidates: the first of these times, then twice the time before, up to the
-// second one.
+// Between two attempts to have as many voters as there are candidates. The pause doubles from the first of these times to the second one.
 constexpr Duration kFirstChangePause = seconds(1);
 constexpr Duration kLongestChangePause = seconds(10);
 

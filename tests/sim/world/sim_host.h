@@ -18,9 +18,11 @@ namespace ddprun::sim {
 // dropped if the host loses its power.
 class SimHost {
  public:
-  // drift_ppm: the most by which the host's clock runs fast or slow.
+  static constexpr int kSmallDriftPpm = 200;
+
+  // drift_ppm: the largest drift of the host's clock.
   SimHost(std::string name, SimClock* sim, SimTcp* tcp, SimNetwork* network, Random random,
-          int drift_ppm = 200)
+          int drift_ppm = kSmallDriftPpm)
       : name_(std::move(name)),
         id_(tcp->AddHost()),
         sim_(sim),

@@ -89,7 +89,7 @@ void TakeoverRules::Sent(const std::string& id, const proto::CoordinatorMessage&
   if (left > 0) {
     if (epochs_[id] != epoch_ || lead_->epoch != epoch_)
       Broken(absl::StrCat(id, " renews fences after epoch ", epochs_[id], ", in which it led"));
-    // By the slowest clock, which makes most of the promises that were given first.
+    // On the slowest clock a promise lasts longer by a share of its length, so an earlier promise may end after a later one.
     promise_end_ = std::max<TimePoint>(
         promise_end_, now() + milliseconds(left) * 1'000'000 / (1'000'000 - kDriftOfRegistered));
   }

@@ -15,14 +15,17 @@
 #include "rendezvous/charter/lead.h"
 #include "rendezvous/core/charter.h"
 #include "rendezvous/core/round_machine.h"
+#include "tests/sim/world/sim_host.h"
 #include "tests/sim/world/sim_workers.h"
 
 namespace ddprun::sim {
 
-// How much the clocks of hosts run fast or slow at most, in millionths, so that two of them differ by a tenth. The lead allows for twice as
-// much.
+// The largest drift of a host's clock in jobs with a register, in millionths: two clocks differ by up to a tenth. The lead allows for twice
+// as much.
 inline constexpr int kDriftOfRegistered = 45'000;
-inline int DriftPpm(const Settings& settings) { return settings.with_register ? kDriftOfRegistered : 200; }
+inline int DriftPpm(const Settings& settings) {
+  return settings.with_register ? kDriftOfRegistered : SimHost::kSmallDriftPpm;
+}
 
 // - At any true instant all workers that run belong to one round. No worker runs when a coordinator begins to lead, unless the job
 //   is over, so that its workers have their grace period and no round follows.

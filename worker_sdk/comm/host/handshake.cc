@@ -22,8 +22,8 @@
 namespace ddprun {
 namespace {
 
-// How long ConnectTcp tries again when there is no route. A network that was cut has none for a moment after it is healed, until the
-// neighbors have answered.
+// How long ConnectTcp retries when there is no route, and the pause between two attempts. After a link comes back, the kernel reports no
+// route until it has resolved the neighbor.
 constexpr Duration kRouteLimit = seconds(5);
 constexpr Duration kRoutePause = milliseconds(100);
 

@@ -131,7 +131,8 @@ class TcpConnecting {
   size_t have_ = 0;  // bytes of answer_
 };
 
-// Connects to a Listener's address, sends `greeting`, and waits for the answer. ConnectTcp tries again for 5 s while there is no route.
+// Connects to a Listener's address, sends `greeting`, and waits for the answer. ConnectTcp retries for up to 5 s while
+// there is no route.
 //   `passed_fd`: receives the descriptor passed with the answer; may be null.
 //   Errors: kUnavailable: no process listens, or the listener refused the greeting by closing the connection;
 //           kDeadlineExceeded; kCancelled: limit.ended_fd; kAborted: the answer is from another rank, round or run.
