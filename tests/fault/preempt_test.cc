@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -156,15 +157,17 @@ TEST_F(NoticeTest, WorkersThatIgnoreIt) {
   job.ExpectEnd(0, kSuccess);
 }
 
-// The scheduler sends the signal to all processes of the node. The workers' ends are neither failures nor the end of the job.
+// The scheduler sends the signal to all processes of the node, the agent first. The workers' ends are neither failures nor the end of
+// the job.
 TEST_F(NoticeTest, TheSignalReachesTheWorkersToo) {
   HostJob job(2, {"--nnodes=1:2", "--preempt-signal=SIGTERM", "--exit-codes=scheduler", "--max-restarts=0"},
               {"/bin/sh", "-c", "echo ready; exec sleep 1000"});
   for (const int host : {0, 1}) job.Start(host);
   for (const int host : {0, 1}) job.AwaitPrinted(host, "ready");
   FaultNow();
-  for (const pid_t worker : job.hosts().Find(1, "sleep")) kill(worker, SIGTERM);
+  const std::vector<pid_t> workers = job.hosts().Find(1, "sleep");
   job.agent(1).Signal(SIGTERM);
+  for (const pid_t worker : workers) kill(worker, SIGTERM);
   job.ExpectEnd(1, kRequeue);
   job.AwaitWorld(0, 1);
   job.AwaitPrinted(0, "ready");
