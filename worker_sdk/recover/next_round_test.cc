@@ -83,12 +83,30 @@ class Program {
  private:
   std::shared_ptr<internal::Group> Wrap(std::shared_ptr<internal::Group> group) {
     fate_ = std::make_shared<DyingGroup::Fate>();
+    std::vector<int> dying;  // ranks of this round
     for (size_t i = 1; i + 4 <= args_.size(); i += 4) {
       const auto number = [&](size_t k) { return ParseNumber<int>(args_[i + k]).value(); };
       const Death death{number(0), number(1), number(2), number(3)};
-      if (death.rank == context_.rank() && death.round == context_.round()) fate_->death = death;
+      if (death.round != context_.round()) continue;
+      dying.push_back(death.rank);
+      if (death.rank == context_.rank()) fate_->death = death;
     }
+    // A rank that sees another one die does not reach its own death.
+    fate_->before_death = [this, dying] { MeetTheDying(dying); };
     return std::make_shared<DyingGroup>(std::move(group), fate_);
+  }
+
+  // Waits until all these ranks of the round have called this method.
+  void MeetTheDying(const std::vector<int>& ranks) const {
+    const auto file = [this](int rank) {
+      return FileOf(args_[0], rank) + StrCat(".dying", context_.round());
+    };
+    std::ofstream(file(context_.rank())).flush();
+    const TimePoint deadline = std::chrono::steady_clock::now() + seconds(30);
+    const auto waits = [&file](int rank) { return !std::filesystem::exists(file(rank)); };
+    while (std::ranges::any_of(ranks, waits) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
   }
 
   Status Train(Communicator world) {

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -26,6 +27,7 @@ class DyingGroup final : public internal::Group {
   struct Fate {
     int num_operations = 0;
     std::optional<Death> death;
+    std::function<void()> before_death;  // may be empty
   };
   DyingGroup(std::shared_ptr<internal::Group> group, std::shared_ptr<Fate> fate)
       : group_(std::move(group)), fate_(std::move(fate)) {}
@@ -36,7 +38,7 @@ class DyingGroup final : public internal::Group {
   std::shared_ptr<internal::Operation> Start(const internal::Call& call, const void* in, void* out) override {
     const bool dies = Count();
     auto operation = group_->Start(call, in, out);
-    if (dies) raise(SIGKILL);
+    if (dies) Die();
     return operation;
   }
   std::shared_ptr<internal::Operation> Refuse(const internal::Call& call, const Status& why) override {
@@ -46,13 +48,13 @@ class DyingGroup final : public internal::Group {
   StatusOr<std::shared_ptr<void>> Allocate(DType dtype, int64_t count) override {
     const bool dies = Count();
     auto memory = group_->Allocate(dtype, count);
-    if (dies) raise(SIGKILL);
+    if (dies) Die();
     return memory;
   }
   StatusOr<std::shared_ptr<internal::Group>> Split(int color, int key) override {
     const bool dies = Count();
     DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<internal::Group> part, group_->Split(color, key));
-    if (dies) raise(SIGKILL);
+    if (dies) Die();
     if (part == nullptr) return part;
     return std::shared_ptr<internal::Group>(std::make_shared<DyingGroup>(std::move(part), fate_));
   }
@@ -61,8 +63,12 @@ class DyingGroup final : public internal::Group {
   // Returns whether the process dies after the operation was started.
   bool Count() {
     if (!fate_->death || fate_->num_operations++ != fate_->death->operation) return false;
-    if (fate_->death->after == 0) raise(SIGKILL);
+    if (fate_->death->after == 0) Die();
     return true;
+  }
+  void Die() const {
+    if (fate_->before_death) fate_->before_death();
+    raise(SIGKILL);
   }
   const std::shared_ptr<internal::Group> group_;
   const std::shared_ptr<Fate> fate_;
