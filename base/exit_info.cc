@@ -50,7 +50,8 @@ std::optional<int> SignalBehind(const ExitInfo& exit) {
 int TorchExitCode(const ExitInfo& exit) {
   return std::visit(
       Overloaded{[](const Exited& e) { return e.code; }, [](const Signaled& s) { return -s.signo; },
-                 [](const NeverStarted&) { return 1; }, [](const Stuck&) { return 1; }},
+                 [](const NeverStarted&) { return 1; }, [](const Stuck&) { return 1; },
+                 [](const Hung&) { return 1; }},
       exit);
 }
 
@@ -62,16 +63,18 @@ std::string SignalName(int signo) {
 }
 
 std::string ToString(const ExitInfo& exit) {
-  return std::visit(Overloaded{[](const Exited& e) { return absl::StrCat("exit code ", e.code); },
-                               [](const Signaled& s) {
-                                 return absl::StrCat(SignalName(s.signo),
-                                                     s.core_dumped ? " (core dumped)" : "");
-                               },
-                               [](const NeverStarted& n) {
-                                 return absl::StrCat("never started: ", std::string(n.status.message()));
-                               },
-                               [](const Stuck& s) { return absl::StrCat("stuck ", s.where); }},
-                    exit);
+  return std::visit(
+      Overloaded{
+          [](const Exited& e) { return absl::StrCat("exit code ", e.code); },
+          [](const Signaled& s) {
+            return absl::StrCat(SignalName(s.signo), s.core_dumped ? " (core dumped)" : "");
+          },
+          [](const NeverStarted& n) {
+            return absl::StrCat("never started: ", std::string(n.status.message()));
+          },
+          [](const Stuck& s) { return absl::StrCat("stuck ", s.where); },
+          [](const Hung& h) { return absl::StrCat("hung", h.finding.empty() ? "" : ": ", h.finding); }},
+      exit);
 }
 
 }  // namespace ddprun

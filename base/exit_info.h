@@ -1,4 +1,4 @@
-// The outcome of a worker: it exited with a code, was terminated by a signal, never started, or is stuck.
+// The outcome of a worker: it exited with a code, was terminated by a signal, never started, is stuck, or its round stood still.
 #pragma once
 
 #include <optional>
@@ -32,7 +32,15 @@ struct Stuck {
   bool operator==(const Stuck&) const = default;
 };
 
-using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck>;
+// The worker has not ended, but its round has stood still for so long that it counts as failed.
+struct Hung {
+  std::string
+      finding;  // one line: which ranks are behind, and where the others wait; empty if nothing is known
+  bool behind = false;  // whether this worker is behind; if not, nothing separates a worker from the others
+  bool operator==(const Hung&) const = default;
+};
+
+using ExitInfo = std::variant<Exited, Signaled, NeverStarted, Stuck, Hung>;
 
 // `wait_status` is the status that waitpid() reports for a process that has ended.
 ExitInfo ExitInfoFromWaitStatus(int wait_status);
@@ -44,14 +52,14 @@ bool EndedBySignal(const ExitInfo& exit, int signo);
 std::optional<int> SignalBehind(const ExitInfo& exit);
 
 // Returns the exit code that torchrun reports: the worker's exit code, the negated number of the signal that
-// ended the worker, or 1 if the worker never started or is stuck.
+// ended the worker, or 1 if the worker has not started or not ended.
 int TorchExitCode(const ExitInfo& exit);
 
 // Returns the name of the signal, such as "SIGKILL" or "SIGRTMIN+3". If the number has no name, returns text
 // such as "signal 0".
 std::string SignalName(int signo);
 
-// Returns, for example, "exit code 3", "SIGSEGV (core dumped)", "never started: <why>" or "stuck <where>".
+// Returns, for example, "exit code 3", "SIGSEGV (core dumped)", "never started: <why>", "stuck <where>" or "hung: <finding>".
 std::string ToString(const ExitInfo& exit);
 
 }  // namespace ddprun

@@ -18,6 +18,7 @@ constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr absl::string_view kScaleUp[] = {ToString(ScaleUp::kImmediate), ToString(ScaleUp::kAtSnapshot),
                                           ToString(ScaleUp::kNever)};
 
+constexpr absl::string_view kOnHang[] = {"report", "restart"};
 constexpr absl::string_view kQuorum[] = {"none", "majority", "voters"};
 constexpr absl::string_view kAdmission[] = {"open", "expected"};
 
@@ -72,6 +73,16 @@ constexpr JobRuleField kFields[] = {
     Number<&JobRules::max_restarts_without_progress>("max_restarts_without_progress",
                                                      "max-restarts-without-progress", 0, kMaxNumber),
     Number<&JobRules::exclude_after>("exclude_after", "exclude-after", 0, kMaxNumber),
+    {"hang_timeout_ms",
+     "hang-timeout",
+     Kind::kHangTimeout,
+     -1,
+     kMaxMillis,
+     /*must_agree=*/true,
+     {},
+     [](const JobRules& r) { return r.hang_timeout.millis(); },
+     [](JobRules& r, int64_t v) { r.hang_timeout = HangTimeout::FromMillis(v); }},
+    Choice<&JobRules::on_hang, OnHang>("on_hang", "on-hang", kOnHang),
     Choice<&JobRules::quorum, Quorum>("quorum", "quorum", kQuorum),
     Choice<&JobRules::admission, Admission>("admission", "", kAdmission, /*must_agree=*/false),
     Time<&JobRules::first_last_call>("first_last_call_ms", "", 0, /*must_agree=*/false),
@@ -103,6 +114,9 @@ std::string RuleText(const JobRuleField& field, const JobRules& rules) {
   switch (field.kind) {
     case Kind::kNumber:
       return absl::StrCat(value);
+    case Kind::kHangTimeout:
+      if (value < 0) return "auto";
+      [[fallthrough]];
     case Kind::kDuration:
       return absl::StrCat(static_cast<double>(value) / 1000);
     case Kind::kChoice:

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/standstill.h"
 #include "base/time.h"
 
 namespace ddprun {
@@ -80,6 +81,8 @@ struct JobRules {
   // remain. An incident is a failure whose first cause was on the host, or the loss of the host's node. 0
   // disables this rule.
   int exclude_after = 0;
+  HangTimeout hang_timeout = HangTimeout::Auto();
+  OnHang on_hang = OnHang::kReport;
   Quorum quorum = Quorum::kVoters;
   // With kExpected, nodes do not wait for others if too few can still join.
   Admission admission = Admission::kOpen;
@@ -87,10 +90,10 @@ struct JobRules {
   bool operator==(const JobRules&) const = default;
 };
 
-// Describes one rule. Each value is represented as an integer: a duration in milliseconds, a choice as an
-// index into `choices`.
+// Describes one rule. Each value is represented as an integer: a duration in milliseconds, a HangTimeout as its millis(), a choice as
+// an index into `choices`.
 struct JobRuleField {
-  enum class Kind { kNumber, kDuration, kChoice };
+  enum class Kind { kNumber, kDuration, kHangTimeout, kChoice };
 
   absl::string_view name;  // the name in the join message; ends in _ms for a duration
   // The name of the option, without dashes. "rdzv-conf=KEY" if the rule is a key of --rdzv-conf; empty if the

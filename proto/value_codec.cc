@@ -35,6 +35,9 @@ void EncodeExit(const ExitInfo& exit, proto::Failure& out) {
     out.mutable_never_started()->set_why(Utf8Head(never->status.message(), kMaxLineBytes));
   } else if (const auto* stuck = std::get_if<Stuck>(&exit)) {
     out.set_stuck(Utf8Head(stuck->where, kMaxEvidenceBytes));
+  } else if (const auto* hung = std::get_if<Hung>(&exit)) {
+    out.mutable_hung()->set_finding(Utf8Head(hung->finding, kMaxLineBytes));
+    out.mutable_hung()->set_behind(hung->behind);
   }
 }
 
@@ -51,6 +54,8 @@ ExitInfo DecodeExit(const proto::Failure& f) {
     }
     case proto::Failure::kStuck:
       return Stuck{Utf8Line(f.stuck(), kMaxEvidenceBytes)};
+    case proto::Failure::kHung:
+      return Hung{Utf8Line(f.hung().finding(), kMaxLineBytes), f.hung().behind()};
     case proto::Failure::EXIT_NOT_SET:
       break;
   }

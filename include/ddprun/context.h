@@ -106,8 +106,9 @@ class DDPRUN_EXPORT Context {
   //   Threads: the caller of Connect, while no other thread is in FinishTogether.
   StatusOr<Communicator> NextRound(const Status& why, const ConnectOptions& options = {});
 
-  // Reports this worker's progress to its agent, which uses the reports to detect hangs; then receives the agent's
-  // requests. Best effort: never blocks, and does nothing without an agent. Call it once per step.
+  // Reports this worker's progress to its agent; then receives the agent's requests. If no worker of the round reports another step or
+  // phase for three times as long as usual in the phase, the users are told, and with --on-hang=restart the round ends: report
+  // kSnapshotting before a snapshot is written. Best effort: never blocks, and does nothing without an agent. Call it once per step.
   //   step: number of optimizer updates completed.
   //   text: for people, truncated to 1000 bytes.
   void Report(int64_t step, Phase phase = Phase::kTraining, std::string_view text = "");

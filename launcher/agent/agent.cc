@@ -73,6 +73,10 @@ Agent::Agent(boost::asio::io_context& io, Parts parts, std::function<void(int)> 
                       Observe([&](AgentObserver& o) { o.OnWorkersGone(unkillable, Now()); });
                       driver_.Step(WorkersGone{unkillable});
                     },
+                .reported =
+                    [this](const WorkerReport& report) {
+                      driver_.Reported(report.round, report.local_rank, report.step, report.phase);
+                    },
                 .snapshot =
                     [this](Round round, int64_t step) {
                       driver_.Step(SnapshotReported{round, step});

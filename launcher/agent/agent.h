@@ -107,6 +107,7 @@ class Agent final : private AgentWorld {
     workers_.AskForSnapshot(round, stop);
   }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
+  void CollectEvidence(EvidenceHandler done) override { workers_.CollectEvidence(std::move(done)); }
   std::optional<int64_t> SlowestStep(Round round) const override { return workers_.SlowestStep(round); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   bool SayFinished(Round round) const override { return workers_.SayFinished(round); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dismissal.h"
+#include "proto/evidence_codec.h"
 #include "proto/value_codec.h"
 
 namespace ddprun {
@@ -58,7 +59,8 @@ AgentDriver::AgentDriver(Parts parts)
       machine_(PolicyOf(config_, parts.seek_limit)),
       fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
         if (leased) world_.FenceWorkers(deadline);
-      }) {}
+      }),
+      beats_(config_.rules.hang_timeout, /*outside=*/false) {}
 
 void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
   const absl::StatusOr<int> port = world_.OfferStore();
@@ -116,6 +118,8 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
       if (order.has_left_ms()) wanted.left = ClampedMillis(order.left_ms());
       return Step(wanted);
     }
+    case proto::CoordinatorMessage::kCollectEvidence:
+      return CollectEvidence(message.collect_evidence());
     case proto::CoordinatorMessage::kReport:
       return world_.OnReport(message.report());
     case proto::CoordinatorMessage::kWaiting:
@@ -142,6 +146,9 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
 }
 
 void AgentDriver::Step(const AgentEvent& event) {
+  if (const auto* ended = std::get_if<WorkerEnded>(&event); ended != nullptr && beating_) {
+    beats_.Ended(ended->local_rank);
+  }
   const AgentEffects effects = machine_.Step(event, timer_->Now());
   if (std::holds_alternative<WorkersGone>(event) && machine_.alive() == 0) {
     fence_.WorkersGone();
@@ -154,17 +161,67 @@ void AgentDriver::Step(const AgentEvent& event) {
     return Step(AgentBroken{*broken});
   }
   if (machine_.state() == AgentMachine::State::kFinished) return;
+  if (beating_ && machine_.state() != AgentMachine::State::kRunning) {
+    beating_ = false;
+    beats_.Over(timer_->Now());
+  }
+  if (beating_ && std::holds_alternative<WorkerEnded>(event)) Look();
   world_.OnStep(machine_);
   SetTimer();
 }
 
 void AgentDriver::SetTimer() {
-  const std::optional<TimePoint> next = machine_.NextDeadline();
+  look_at_.reset();
+  if (beating_ && beats_.needs_looks()) look_at_ = NextTick(looked_at_, BeatTable::kLookEvery);
+  std::optional<TimePoint> next = machine_.NextDeadline();
+  if (look_at_) next = std::min(*look_at_, next.value_or(*look_at_));
   if (next == timer_at_) return;
   timer_at_ = next;
-  timer_->Set(next, [this] {
-    timer_at_.reset();
-    Step(AgentTick{});
+  timer_->Set(next, [this] { OnTimer(); });
+}
+
+void AgentDriver::OnTimer() {
+  timer_at_.reset();
+  const TimePoint now = timer_->Now();
+  if (look_at_ && now >= *look_at_) Look();
+  if (const std::optional<TimePoint> due = machine_.NextDeadline(); due && now >= *due)
+    return Step(AgentTick{});
+  SetTimer();
+}
+
+void AgentDriver::Look() {
+  looked_at_ = timer_->Now();
+  const NodeStandstill now = beats_.Look(looked_at_);
+  if (now.level == told_.level && now.reports == told_.reports && now.ended == told_.ended) return;
+  told_ = now;
+  proto::AgentMessage message;
+  *message.mutable_standstill() = EncodeStandstill(now);
+  message.mutable_standstill()->set_round(last_->assignment.round.value());
+  Send(message);
+}
+
+void AgentDriver::Reported(Round round, LocalRank worker, int64_t step, WorkerPhase phase) {
+  if (!beating_ || round != last_->assignment.round || worker.value() >= config_.num_local_workers) return;
+  beats_.Reported(worker, step, phase, timer_->Now());
+  if (told_.reports && told_.level == StandstillLevel::kMoving) return;
+  Look();
+  SetTimer();
+}
+
+void AgentDriver::CollectEvidence(const proto::CollectEvidence& order) {
+  const Round round(order.round());
+  if (!beating_ || round != last_->assignment.round) return;
+  world_.CollectEvidence([this, round, request = order.request(), max_bytes = order.max_bytes()](
+                             std::vector<WorkerEvidence> workers, std::vector<std::string> missing) {
+    if (!beating_ || round != last_->assignment.round) return;
+    for (WorkerEvidence& worker : workers) worker.idle = beats_.idle(worker.local_rank);
+    proto::AgentMessage message;
+    proto::Evidence& evidence = *message.mutable_evidence();
+    evidence.set_round(round.value());
+    evidence.set_request(request);
+    for (std::string& line : missing) evidence.add_missing(std::move(line));
+    EncodeWorkers(workers, max_bytes, evidence);
+    Send(message);
   });
 }
 
@@ -175,6 +232,10 @@ void AgentDriver::Send(const proto::AgentMessage& message) {
 void AgentDriver::Do(const StartWorkers& e) {
   fence_.WorkersStart();
   last_ = {e.assignment, timer_->Now()};
+  beating_ = config_.rules.hang_timeout != HangTimeout::Off();
+  beats_.Begin(config_.num_local_workers, e.assignment.world_size, timer_->Now());
+  told_ = {};
+  looked_at_ = timer_->Now();
   world_.StartWorkers(e.assignment, e.keep);
 }
 

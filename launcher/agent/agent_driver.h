@@ -7,13 +7,17 @@
 #include <optional>
 #include <string>
 
+#include "base/ids.h"
+#include "base/standstill.h"
 #include "base/time.h"
 #include "base/wake_timer.h"
+#include "base/worker_message.h"
 #include "launcher/agent/agent_machine.h"
 #include "launcher/agent/agent_world.h"
 #include "launcher/agent/join_message.h"
 #include "launcher/agent/node_fence.h"
 #include "launcher/config/launch_config.h"
+#include "launcher/progress/beat_table.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 
@@ -41,6 +45,8 @@ class AgentDriver {
   // Joins the job at the other end of `link`. REQUIRES: `link` is not started.
   void Join(std::unique_ptr<CoordinatorLink> link);
   void Step(const AgentEvent& event);
+  // A worker has reported its progress in `round`. The driver tells the coordinator when workers make none; see BeatTable.
+  void Reported(Round round, LocalRank worker, int64_t step, WorkerPhase phase);
   // The fence has fired; see Fenced.
   void FenceFired() { Step(Fenced{.by_lead = fence_.bound_by_lead()}); }
 
@@ -51,6 +57,10 @@ class AgentDriver {
  private:
   void OnMessage(const proto::CoordinatorMessage& message);
   void SetTimer();
+  void OnTimer();
+  // Looks at the workers that run, and tells the coordinator if their level has changed.
+  void Look();
+  void CollectEvidence(const proto::CollectEvidence& order);
   // Drops `message` if the join has not been sent yet.
   void Send(const proto::AgentMessage& message);
 
@@ -89,6 +99,11 @@ class AgentDriver {
   };
   std::optional<LastWorkers> last_;
   std::optional<TimePoint> timer_at_;
+  BeatTable beats_;
+  bool beating_ = false;  // the workers of last_ run, and are judged
+  TimePoint looked_at_;
+  std::optional<TimePoint> look_at_;    // the next look; nullopt: none is necessary
+  NodeStandstill told_;                 // what the coordinator knows
   std::optional<absl::Status> broken_;  // an error during the current Step
 };
 

@@ -129,9 +129,12 @@ class AgentTest : public ::testing::Test {
     }
     ASSERT_TRUE(done());
   }
-  // Waits for the next message from the agent, and checks that the message is of this kind.
+  // Waits for the next message from the agent, and checks that the message is of this kind. Skips standstills.
   proto::AgentMessage Await(proto::AgentMessage::KindCase kind) {
-    RunUntil([this] { return !peer_->sent.empty(); });
+    RunUntil([this] {
+      while (!peer_->sent.empty() && peer_->sent.front().has_standstill()) peer_->sent.pop_front();
+      return !peer_->sent.empty();
+    });
     if (peer_->sent.empty()) return {};
     proto::AgentMessage message = peer_->sent.front();
     peer_->sent.pop_front();

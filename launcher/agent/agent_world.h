@@ -18,6 +18,7 @@
 #include "base/failure.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "base/worker_evidence.h"
 #include "launcher/agent/agent_machine.h"
 #include "os/boot_clock.h"
 #include "proto/rendezvous.pb.h"
@@ -78,6 +79,11 @@ class AgentWorld {
   virtual int64_t FurthestStep(Round round) const = 0;
   // Whether each worker's last report in `round` says that all steps are done.
   virtual bool SayFinished(Round round) const = 0;
+  // Finds out what the workers do, within a few seconds, then calls `done` once. `missing`: what could not be collected, and what
+  // would allow it; one line each. Does not call `done` after OnFinish.
+  using EvidenceHandler =
+      std::function<void(std::vector<WorkerEvidence> workers, std::vector<std::string> missing)>;
+  virtual void CollectEvidence(EvidenceHandler done) = 0;
   // Records that this worker has ended its round for the reason `why`, without being asked, as a failure of the worker.
   virtual void RecordParked(LocalRank local_rank, const std::string& why) = 0;
   // The failure of this worker, with the details that are known so far.

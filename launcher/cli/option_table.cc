@@ -199,6 +199,26 @@ constexpr OptionSpec kOptions[] = {
              "minimum number of nodes would remain. 0: disabled.",
      .torchruns = false},
     {.section = kFailures,
+     .name = "hang-timeout",
+     .value = "SECONDS|auto",
+     .fallback = "auto",
+     .help =
+         "How long no worker may report a step or phase, over the worker SDK. It has no effect on workers "
+         "that "
+         "report nothing. auto: three times the longest interval between two reports in the phase, but at "
+         "least "
+         "10 seconds; then a note names the ranks that are behind, and after three times as long --on-hang "
+         "applies. SECONDS: both after this time. 0: no limit.",
+     .torchruns = false},
+    {.section = kFailures,
+     .name = "on-hang",
+     .value = "report|restart",
+     .fallback = "report",
+     .help =
+         "What to do when no worker makes progress for so long. report: nothing but the note. restart: the "
+         "round fails, and a restart is spent.",
+     .torchruns = false},
+    {.section = kFailures,
      .name = "quorum",
      .value = "none|majority|voters",
      .fallback = "voters",

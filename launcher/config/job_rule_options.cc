@@ -12,6 +12,9 @@
 namespace ddprun {
 namespace {
 
+// Half of the time is for evidence, and agents look at the workers once a second.
+constexpr Duration kShortestHangTimeout = seconds(5);
+
 // "immediate, at-snapshot or never"
 std::string AnyOf(absl::Span<const absl::string_view> choices) {
   return absl::StrCat(absl::StrJoin(choices.first(choices.size() - 1), ", "), " or ", choices.back());
@@ -25,6 +28,15 @@ absl::StatusOr<int64_t> Read(const Options& options, const JobRuleField& field) 
     case JobRuleField::Kind::kDuration: {
       ASSIGN_OR_RETURN(const Duration duration, Seconds(options, field.option));
       return ToMillis(duration);
+    }
+    case JobRuleField::Kind::kHangTimeout: {
+      if (options.Get(std::string(field.option)) == "auto") return HangTimeout::Auto().millis();
+      const absl::StatusOr<Duration> time = Seconds(options, field.option);
+      if (!time.ok() || (*time > Duration::zero() && *time < kShortestHangTimeout)) {
+        return BadValue(options, field.option,
+                        absl::StrCat("auto, at least ", kShortestHangTimeout / seconds(1), " seconds, or 0"));
+      }
+      return ToMillis(*time);
     }
     case JobRuleField::Kind::kChoice:
       break;

@@ -16,6 +16,10 @@ std::string MessageOf(const Failure& end) {
   if (const auto* stuck = std::get_if<Stuck>(&end.exit)) {
     return absl::StrCat("The worker has not ended: it is ", stuck->where);
   }
+  if (const auto* hung = std::get_if<Hung>(&end.exit)) {
+    return absl::StrCat("The worker has not ended: its round has stood still",
+                        hung->finding.empty() ? "" : ": ", hung->finding);
+  }
   if (const auto* signaled = std::get_if<Signaled>(&end.exit)) {
     return absl::StrCat("Signal ", signaled->signo, " (", SignalName(signaled->signo), ") received by PID ",
                         end.pid);

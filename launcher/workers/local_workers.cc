@@ -93,6 +93,7 @@ absl::Status LocalWorkers::OpenRest() {
   absl::StatusOr<std::unique_ptr<WorkerSocket>> socket = WorkerSocket::Open(
       io_,
       [this](const WorkerReport& report) {
+        handlers_.reported(report);
         if (report.snapshot_step) handlers_.snapshot(report.round, *report.snapshot_step);
       },
       [this](const std::string& why) { log_.Say(why); },

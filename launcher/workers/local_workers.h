@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/worker_env.h"
+#include "base/worker_evidence.h"
 #include "base/worker_message.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/steady_timer.hpp"
@@ -38,6 +39,9 @@
 
 namespace ddprun {
 
+// The limit of LocalWorkers::CollectEvidence.
+inline constexpr Duration kEvidenceLimit = milliseconds(3500);
+
 // Never blocks `io`. If a file system does not respond, the workers start only after it responds again, and
 // `gone` is delayed by at most kDrainLimit (2 s).
 //   Order:   call Open once; then alternate Start and KillAll, and call Start only after `gone` has been
@@ -54,6 +58,7 @@ class LocalWorkers {
     // KillAll is complete: no process is left except the workers to spare and those described in `unkillable`, and the
     // output has been forwarded, or kDrainLimit has passed.
     std::function<void(const std::vector<std::string>& unkillable)> gone;
+    std::function<void(const WorkerReport&)> reported;
     // Called for each worker report that mentions a snapshot. `step` is the step of the worker's newest
     // snapshot.
     std::function<void(Round, int64_t step)> snapshot;
@@ -103,6 +108,10 @@ class LocalWorkers {
   // Sets the round in `heartbeat` and, if the workers have reported, the step and the phase of the slowest
   // worker.
   void FillIn(proto::Heartbeat& heartbeat) const;
+  // Finds out what the workers do, within kEvidenceLimit, then calls `done` once, on `io`. Workers that have ended are not in the
+  // result. `missing`: what could not be collected, and what would allow it; one line each.
+  void CollectEvidence(
+      std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done);
   std::optional<int64_t> SlowestStep(Round round) const;
   int64_t FurthestStep(Round round) const;
   // Whether each worker's last report in `round` says that all steps are done.

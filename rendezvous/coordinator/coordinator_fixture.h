@@ -51,6 +51,8 @@ class FakePeer : public AgentPeer {
         return received_.push_back("heard");
       case proto::CoordinatorMessage::kTakeSnapshot:
         return received_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
+      case proto::CoordinatorMessage::kCollectEvidence:
+        return received_.push_back(absl::StrCat("evidence r", message.collect_evidence().round()));
       case proto::CoordinatorMessage::kReport:
         return received_.push_back(absl::StrCat("report r", message.report().round()));
       case proto::CoordinatorMessage::KIND_NOT_SET:

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "proto/evidence_codec.h"
 #include "proto/utf8.h"
 #include "proto/value_codec.h"
 #include "proto/versions.h"
@@ -157,6 +158,18 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       if (preempted.has_back_in_ms()) notice.back_in = milliseconds(preempted.back_in_ms());
       return notice;
     }
+    case proto::AgentMessage::kStandstill: {
+      RETURN_IF_ERROR(InRange("idle_ms", message.standstill().idle_ms(), 0, kMaxMillis));
+      return StandstillChanged{
+          {}, Round(message.standstill().round()), DecodeStandstill(message.standstill())};
+    }
+    case proto::AgentMessage::kEvidence: {
+      const proto::Evidence& evidence = message.evidence();
+      EvidenceCame came{.node = {}, .round = Round(evidence.round()), .request = evidence.request()};
+      came.workers = DecodeWorkers(evidence);
+      came.missing = DecodeMissing(evidence);
+      return came;
+    }
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
       return NodeReady{
@@ -214,6 +227,10 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
     out.mutable_take_snapshot()->set_reason(ToText(e->reason));
     if (e->stop_within) out.mutable_take_snapshot()->set_stop_within_ms(ToMillis(*e->stop_within));
     if (e->left) out.mutable_take_snapshot()->set_left_ms(ToMillis(*e->left));
+  } else if (const auto* e = std::get_if<CollectEvidence>(&order)) {
+    out.mutable_collect_evidence()->set_round(e->round.value());
+    out.mutable_collect_evidence()->set_request(e->request);
+    out.mutable_collect_evidence()->set_max_bytes(static_cast<int64_t>(e->max_bytes));
   } else if (const auto* e = std::get_if<TellReport>(&order)) {
     *out.mutable_report() = EncodeReport(*e->report, now);
   } else if (const auto* e = std::get_if<TellWaiting>(&order)) {

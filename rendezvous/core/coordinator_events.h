@@ -46,7 +46,7 @@ struct PeerJoined {
 };
 // Messages from an agent that has joined. The machine fills in `node`.
 using NodeMessage = std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
-                                 NodeLeaving, NodeLeft, NoticeGiven>;
+                                 StandstillChanged, EvidenceCame, NodeLeaving, NodeLeft, NoticeGiven>;
 struct PeerSaid {
   PeerId peer = 0;
   NodeMessage message = {};

@@ -305,6 +305,16 @@ struct NodePreempted {
 struct JobClosing {
   CloseReason why = {};
 };
+// The round has made no progress for `idle`.
+struct StandsStill {
+  Round round = {};
+  Duration idle = {};
+  std::string finding = {};  // one line; may be empty
+  bool ends = false;         // it is hung, and ends
+};
+struct MovesAgain {
+  Round round = {};
+};
 struct HostExcluded {
   std::string host = {};
   int failures = 0;
@@ -367,9 +377,9 @@ struct BadMessage {
 using Note =
     std::variant<note::NodeJoined, note::WorkersFailed, note::SnapshotTaken, note::NodeLeaving, NodeMissed,
                  note::DrainRequested, note::NodeDrained, note::Notice, note::NodePreempted, note::JobClosing,
-                 note::HostExcluded, note::SnapshotAsked, note::RoundSealed, note::RoundEnded,
-                 note::RoundReported, note::Paused, note::WaitingForNodes, note::Resumed, note::JobClosed,
-                 note::HandingOver, note::HandedOver, note::JobDeserted, note::JobForgotten,
-                 note::AgentRefused, note::BadMessage>;
+                 note::StandsStill, note::MovesAgain, note::HostExcluded, note::SnapshotAsked,
+                 note::RoundSealed, note::RoundEnded, note::RoundReported, note::Paused,
+                 note::WaitingForNodes, note::Resumed, note::JobClosed, note::HandingOver, note::HandedOver,
+                 note::JobDeserted, note::JobForgotten, note::AgentRefused, note::BadMessage>;
 
 }  // namespace ddprun

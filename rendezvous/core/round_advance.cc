@@ -68,6 +68,8 @@ void RoundMachine::AdvanceRunning(Running& s) {
     return Drain(StoppedAfterNotice{*s.round.notice});
   }
   if (hand_over_) return Drain(*hand_over_);
+  AdvanceHang();
+  if (!Is<Running>()) return;
   if (!LetsIn(s)) {
     s.last_call_end.reset();
   } else if (!s.last_call_end) {
@@ -133,7 +135,9 @@ void RoundMachine::AdvanceDraining(const Draining& s) {
   } else if (s.round.failed) {
     DDPRUN_CHECK(!report.groups.empty(), StateForCheck());
     const Failure& cause = report.groups[0].first;
-    if (cause.origin == FailureOrigin::kOwn) Blame(cause.host);
+    // Only what is proven by the process itself is held against a host.
+    const bool on_host = !std::holds_alternative<Hung>(cause.exit) || s.round.hang_proven;
+    if (cause.origin == FailureOrigin::kOwn && on_host) Blame(cause.host);
     last_failure_ = cause.cause;
     decision = DecideRestart(policy_, cause, restarts_, furthest_, s.round.losses.num_lost_nodes());
     if (decision.cost == Cost::kRestart) {
@@ -197,6 +201,7 @@ void RoundMachine::Seal(const SealReason& why) {
     membership_.SetPhase(seat.node, Phase::kRunning);
     membership_.SetPlace(seat.node, round, seat.assignment.group_rank, seat.assignment.first_rank);
     membership_.SetProgress(seat.node, {});
+    In<Running>().round.hang.Add(seat.node, membership_.At(seat.node).info.host, seat.assignment.first_rank);
     effects_.push_back(Assign{std::move(seat.node), std::move(seat.assignment), why});
   }
   notice_end_.reset();

@@ -13,7 +13,9 @@
 #include "base/dismissal.h"
 #include "base/failure.h"
 #include "base/ids.h"
+#include "base/standstill.h"
 #include "base/time.h"
+#include "base/worker_evidence.h"
 #include "rendezvous/core/reasons.h"
 
 namespace ddprun {
@@ -115,6 +117,21 @@ struct NodeLost {
 struct NodeGone {
   NodeId node;
 };
+// The workers of the node have made no progress for some time, or make progress again.
+struct StandstillChanged {
+  NodeId node;
+  Round round = {};
+  NodeStandstill standstill = {};
+};
+// The answer to CollectEvidence.
+struct EvidenceCame {
+  NodeId node;
+  Round round = {};
+  int64_t request = 0;
+  std::vector<WorkerEvidence> workers = {};
+  std::vector<std::string> missing =
+      {};  // what could not be collected, and what would allow it; one line each
+};
 // An operator drains the node. The job continues without it.
 struct DrainRequested {
   NodeId node;
@@ -141,9 +158,10 @@ struct HandOverRequested {
 // Nothing has happened, but a deadline may have passed.
 struct Tick {};
 
-using RoundEvent = std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady,
-                                SnapshotTaken, NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested,
-                                NoticeGiven, CloseRequested, HandOverRequested, Tick>;
+using RoundEvent =
+    std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
+                 StandstillChanged, EvidenceCame, NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested,
+                 NoticeGiven, CloseRequested, HandOverRequested, Tick>;
 
 // --- Effects
 
@@ -170,6 +188,13 @@ struct TakeSnapshot {
   std::optional<Duration> stop_within =
       {};                             // the workers stop after the snapshot; the round ends after this time
   std::optional<Duration> left = {};  // this node is pre-empted, and goes away after this time
+};
+// Answer with EvidenceCame as soon as possible.
+struct CollectEvidence {
+  NodeId node;
+  Round round = {};
+  int64_t request = 0;
+  size_t max_bytes = 0;  // of the answer
 };
 // A notice for the users of the node. It describes what the job is waiting for.
 struct TellWaiting {
@@ -199,8 +224,8 @@ struct Refuse {
 struct HandOver {
   bool forget = false;  // all nodes have left: another start of the job begins at round 0
 };
-using RoundEffect =
-    std::variant<Assign, StopWorkers, TakeSnapshot, TellWaiting, TellReport, Dismiss, Refuse, HandOver, Note>;
+using RoundEffect = std::variant<Assign, StopWorkers, TakeSnapshot, CollectEvidence, TellWaiting, TellReport,
+                                 Dismiss, Refuse, HandOver, Note>;
 using RoundEffects = std::vector<RoundEffect>;
 
 }  // namespace ddprun

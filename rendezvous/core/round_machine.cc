@@ -65,7 +65,7 @@ std::optional<TimePoint> RoundMachine::DeadlineOf(const Gathering& s) const {
 }
 
 std::optional<TimePoint> RoundMachine::DeadlineOf(const Running& s) const {
-  return s.asked ? s.asked->end : s.last_call_end;
+  return s.asked ? s.asked->end : Earlier(s.round.hang.NextDeadline(), s.last_call_end);
 }
 
 ActiveRound& RoundMachine::active() {
@@ -192,6 +192,7 @@ void RoundMachine::On(const WorkersSucceeded& e) {
   active().finishing = true;
   active().unfinished |= !e.finished;
   membership_.SetPhase(e.node, Phase::kSucceeded);
+  active().hang.Remove(e.node);
 }
 
 void RoundMachine::On(const NodeReady& e) {
@@ -321,6 +322,7 @@ void RoundMachine::Missed(const Member& member, const NodeMissed& missed) {
   }
   effects_.push_back(missed);
   const bool had_workers = member.phase == Phase::kRunning || member.phase == Phase::kStopping;
+  if (had_workers) active().hang.Remove(member.info.id);
   if (had_workers && !member.leaving) active().losses.Lost(ToText(missed));
   if (had_workers && !member.leaving && !member.notice) {
     ++active().unplanned_losses;

@@ -49,6 +49,7 @@
 #include "base/time.h"
 #include "rendezvous/core/charter.h"
 #include "rendezvous/core/failure_aggregator.h"
+#include "rendezvous/core/hang_machine.h"
 #include "rendezvous/core/membership.h"
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/restart_decision.h"
@@ -67,6 +68,8 @@ struct ActiveRound {
   int unplanned_losses = 0;  // number of lost nodes that were not leaving
   bool unfinished = false;   // workers have exited with 0 without saying that all steps are done
   std::optional<NodePreempted> notice = {};  // the first one since the round was sealed
+  HangMachine hang = {};
+  bool hang_proven = false;  // ended because it stood still, and HangFinding::proven
 };
 
 // A new coordinator waits for the members of the last round.
@@ -204,6 +207,8 @@ class RoundMachine {
   void On(const WorkersSucceeded& e);
   void On(const NodeReady& e);
   void On(const SnapshotTaken& e);
+  void On(const StandstillChanged& e);
+  void On(const EvidenceCame& e);
   void On(const NodeLeaving& e);
   void On(const NodeLeft& e);
   void On(const NodeLost& e);
@@ -237,6 +242,9 @@ class RoundMachine {
   // Whether a round could be sealed, but a waiting node leaves, whose parked workers have not exited. It is not in the next
   // round, which waits until it has left.
   bool WaitsForLeaver() const { return Enough() && membership_.leaving_waiting() > 0; }
+  // Does what the round's HangMachine says. May end the round.
+  void AdvanceHang();
+  void EndHung();
   // Asks the workers of a node to stop after a snapshot.
   void AskToStop(const Member& member);
   // Tells a node with a notice how much time is left, because it may not have the notice itself.

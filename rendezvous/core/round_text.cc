@@ -277,6 +277,15 @@ NoteText ToText(const Note& note) {
           [](const note::JobClosing& n) {
             return T{"job_closing", ToText(n.why)};
           },
+          [](const note::StandsStill& n) {
+            const std::string finding = n.finding.empty() ? "" : absl::StrCat(": ", n.finding);
+            return T{n.ends ? "round_hung" : "round_stands_still",
+                     absl::StrCat("round ", n.round.value(), " has made no progress for ", InSeconds(n.idle),
+                                  finding)};
+          },
+          [](const note::MovesAgain& n) {
+            return T{"round_moves_again", absl::StrCat("round ", n.round.value(), " makes progress again")};
+          },
           [](const note::HostExcluded& n) {
             return T{"host_excluded",
                      absl::StrCat(n.host, " is left out of later rounds, unless it is needed: ",

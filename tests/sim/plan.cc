@@ -58,7 +58,8 @@ class Planner {
         "min_nodes",          "max_nodes",     "node_unit",
         "max_restarts",       "scale_up",      "max_restarts_without_progress",
         "first_last_call_ms", "last_call_ms",  "join_timeout_ms",
-        "lease_ms",           "min_uptime_ms", "snapshot_timeout_ms"};
+        "lease_ms",           "min_uptime_ms", "snapshot_timeout_ms",
+        "hang_timeout_ms",    "on_hang"};
     for (const JobRuleField& field : JobRuleFields()) {
       if (std::find(std::begin(kKnown), std::end(kKnown), field.name) != std::end(kKnown)) continue;
       if (!random_.Chance(0.3)) continue;

@@ -27,7 +27,8 @@ struct Settings {
                     .last_call = Duration(0),
                     .join_timeout = seconds(300),
                     .snapshot_timeout = seconds(20),
-                    .max_restarts_without_progress = 0};
+                    .max_restarts_without_progress = 0,
+                    .hang_timeout = HangTimeout::Off()};
   // Options of the agents.
   Duration drain_timeout = seconds(30);
   Duration grace = seconds(10);

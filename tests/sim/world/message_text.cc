@@ -17,6 +17,9 @@ std::string Text(const proto::Failure& f) {
     case proto::Failure::kNeverStarted:
       absl::StrAppend(&text, "never started: ", f.never_started().why());
       break;
+    case proto::Failure::kHung:
+      absl::StrAppend(&text, "hung: ", f.hung().finding());
+      break;
     case proto::Failure::kStuck:
       absl::StrAppend(&text, "stuck: ", f.stuck());
       break;
@@ -74,6 +77,13 @@ std::string MessageText(const proto::AgentMessage& message) {
     case proto::AgentMessage::kPreempted:
       return absl::StrCat("Preempted(in ", message.preempted().left_ms(),
                           " ms: ", message.preempted().reason(), ")");
+    case proto::AgentMessage::kStandstill:
+      return absl::StrCat("Standstill(round ", message.standstill().round(), ", level ",
+                          message.standstill().level(), message.standstill().reports() ? ", by reports" : "",
+                          message.standstill().ended() ? ", all have ended" : "", ")");
+    case proto::AgentMessage::kEvidence:
+      return absl::StrCat("Evidence(round ", message.evidence().round(), ", request ",
+                          message.evidence().request(), ")");
     case proto::AgentMessage::kHeartbeat:
     case proto::AgentMessage::KIND_NOT_SET:
       break;
@@ -107,6 +117,9 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
     }
     case proto::CoordinatorMessage::kRefuse:
       return absl::StrCat("Refuse(", message.refuse().message(), ")");
+    case proto::CoordinatorMessage::kCollectEvidence:
+      return absl::StrCat("CollectEvidence(round ", message.collect_evidence().round(), ", request ",
+                          message.collect_evidence().request(), ")");
     case proto::CoordinatorMessage::kTakeSnapshot:
       return absl::StrCat("TakeSnapshot(round ", message.take_snapshot().round(), ": ",
                           message.take_snapshot().reason(),

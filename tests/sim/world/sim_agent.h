@@ -102,6 +102,7 @@ class SimAgent final : private AgentWorld {
   void FenceWorkers(std::optional<BootTime> deadline) override;
   void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
+  void CollectEvidence(EvidenceHandler done) override { done({}, {}); }
   std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
   bool SayFinished(Round) const override {

@@ -1,0 +1,37 @@
+// The part of LocalWorkers that finds out what the workers do.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "launcher/agent/background_task.h"
+#include "launcher/progress/process_sample.h"
+#include "launcher/workers/local_workers.h"
+
+namespace ddprun {
+
+void LocalWorkers::CollectEvidence(
+    std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done) {
+  std::vector<WorkerEvidence> workers;
+  for (const auto& [id, worker] : workers_) {
+    WorkerEvidence& evidence = workers.emplace_back();
+    evidence.local_rank = worker.local_rank;
+    evidence.pid = worker.pid;
+    if (const std::optional<WorkerReport> report = ReportOf(worker)) {
+      evidence.step = report->step;
+      evidence.phase = std::string(NameOf(report->phase));
+    }
+  }
+  ComputeInBackground<std::vector<WorkerEvidence>>(
+      io_, kEvidenceLimit,
+      [workers] {
+        std::vector<WorkerEvidence> judged = workers;
+        JudgeProcesses(judged);
+        return judged;
+      },
+      [workers, done = std::move(done)](std::optional<std::vector<WorkerEvidence>> judged) {
+        if (judged) return done(*std::move(judged), {});
+        done(workers, {absl::StrCat("/proc has not answered within ", InSeconds(kEvidenceLimit))});
+      });
+}
+
+}  // namespace ddprun
