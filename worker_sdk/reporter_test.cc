@@ -144,7 +144,7 @@ TEST_F(ReporterRequestTest, ARequestIsPendingUntilTheSnapshotIsReported) {
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->step, 3);
   EXPECT_EQ(report->snapshot_step, 3);
-  EXPECT_EQ(report->phase, WorkerPhase::kTraining);
+  EXPECT_EQ(report->phase, WorkerPhase::kSnapshotting);
 }
 
 // Any report may be lost, so each report contains the step of the newest snapshot.

@@ -36,7 +36,6 @@ TEST_F(HangTest, AStoppedWorker) {
   Detected(job().agent(0).found_at());
   EXPECT_EQ(job().AwaitWorld(0, 2), 1);
   Recovered(job().agent(0).found_at());
-  EXPECT_THAT(job().agent(1).err(), HasSubstr("it stood still behind rank 1 on node1"));
   ExpectResult({0, 1});
 }
 
