@@ -34,9 +34,8 @@ void Reporter::ReportSnapshot(int64_t step) {
   ReceiveRequests();
   snapshot_requested_ = false;
   snapshot_step_ = step;
-  if (!stop_) return Report(step, WorkerPhase::kSnapshotting);
-  if (channel_
-          ->Send(Packet(step, WorkerPhase::kSnapshotting, ""), "the report of a snapshot", kLastReportLimit)
+  if (!stop_) return Report(step, WorkerPhase::kTraining);
+  if (channel_->Send(Packet(step, WorkerPhase::kTraining, ""), "the report of a snapshot", kLastReportLimit)
           .ok())
     ++num_sent_;
 }

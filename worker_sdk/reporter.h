@@ -42,7 +42,7 @@ class Reporter {
   // Set if the agent asks this rank to stop after a snapshot, until the round ends. The Report that receives the request sets it.
   [[nodiscard]] const std::optional<WorkerStop>& stop() const { return stop_; }
 
-  // Sends a report that a snapshot of the state after `step` updates is complete and durable. All later
+  // Sends a report, of the phase kTraining, that a snapshot of the state after `step` updates is complete and durable. All later
   // reports of the round repeat this. Answers all snapshot requests received so far. If stop() is set, waits until the agent's
   // socket has room, at most for 1 s: no later report may follow.
   void ReportSnapshot(int64_t step);

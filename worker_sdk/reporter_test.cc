@@ -144,7 +144,7 @@ TEST_F(ReporterRequestTest, ARequestIsPendingUntilTheSnapshotIsReported) {
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->step, 3);
   EXPECT_EQ(report->snapshot_step, 3);
-  EXPECT_EQ(report->phase, WorkerPhase::kSnapshotting);
+  EXPECT_EQ(report->phase, WorkerPhase::kTraining);
 }
 
 // Any report may be lost, so each report contains the step of the newest snapshot.
@@ -237,11 +237,8 @@ TEST_F(ReporterRequestTest, TheLastSnapshotIsReportedAlthoughTheSocketIsFull) {
     reporter_.Report(3, WorkerPhase::kTraining);
   }
   std::thread agent([&] {
-    std::optional<WorkerReport> report;
-    do {
-      report = agent_.Next();
-    } while (report && report->snapshot_step != 4);
-    EXPECT_TRUE(report.has_value());
+    EXPECT_TRUE(
+        agent_.Await([](const WorkerReport& report) { return report.snapshot_step == 4; }).has_value());
   });
   reporter_.ReportSnapshot(4);
   agent.join();
