@@ -78,12 +78,14 @@ std::string Plural(int n, absl::string_view what) { return absl::StrCat(n, " ", 
 
 bool NeverRan(const Failure& f) { return std::holds_alternative<NeverStarted>(f.exit); }
 bool IsStuck(const Failure& f) { return std::holds_alternative<Stuck>(f.exit); }
-const Hung* HungOf(const Failure& f) { return std::get_if<Hung>(&f.exit); }
+bool IsHung(const Failure& f) { return std::holds_alternative<Hung>(f.exit); }
+// A hung round in which no rank is behind: `f` is a failure of no worker.
+bool IsNobodys(const Failure& f) { return IsHung(f) && !std::get<Hung>(f.exit).behind; }
 
 std::string How(const Failure& f) {
   if (NeverRan(f)) return "never started";
   if (IsStuck(f)) return "stuck";
-  if (HungOf(f) != nullptr) return "behind the others, which wait";
+  if (IsHung(f)) return "behind the others, which wait";
   if (f.parked) return "has parked, and can take part in another round";
   const auto* signaled = std::get_if<Signaled>(&f.exit);
   return signaled != nullptr ? SignalName(signaled->signo) : ToString(f.exit);
@@ -96,6 +98,15 @@ std::string When(const Failure& f) {
 
 std::string Who(const Failure& f) {
   return absl::StrCat("rank ", f.rank.value(), " (local rank ", f.local_rank.value(), ") on ", f.host);
+}
+
+// What has happened to the worker, in one line.
+std::string NewsOf(const Failure& f) {
+  if (IsNobodys(f)) return absl::StrCat("no worker is behind the others", When(f));
+  if (NeverRan(f)) return absl::StrCat(Who(f), " never started");
+  if (IsStuck(f)) return absl::StrCat(Who(f), " was found stuck", When(f));
+  if (IsHung(f)) return absl::StrCat(Who(f), " has not ended; its round stood still", When(f));
+  return absl::StrCat(Who(f), " ended", When(f));
 }
 
 void AddSameRanks(const JobReport::Group& group, Page& page) {
@@ -112,7 +123,7 @@ void AddError(const Failure& f, Page& page) {
   const std::string& error = f.exception.empty() && NeverRan(f) ? f.cause : f.exception;
   if (!error.empty()) page.Line(1, error);
   if (IsStuck(f)) page.Line(1, absl::StrCat("evidence: ", std::get<Stuck>(f.exit).where));
-  if (HungOf(f) != nullptr) page.Line(1, f.cause);
+  if (IsHung(f)) page.Line(1, f.cause);
   for (const std::string& line : f.evidence) page.Line(1, absl::StrCat("evidence: ", line));
 }
 
@@ -126,9 +137,8 @@ void AddStderr(const Failure& f, size_t max_lines, Page& page) {
 
 void AddGroup(const JobReport::Group& group, bool is_cause, Page& page) {
   const Failure& f = group.first;
-  const bool nobody = HungOf(f) != nullptr && !HungOf(f)->behind;
-  page.Line(0, nobody ? absl::StrCat("no worker is behind the others", When(f))
-                      : absl::StrCat(Who(f), ": ", How(f), When(f)));
+  page.Line(0, IsNobodys(f) ? absl::StrCat("no worker is behind the others", When(f))
+                            : absl::StrCat(Who(f), ": ", How(f), When(f)));
   AddError(f, page);
   if (f.origin == FailureOrigin::kFollowsAnother)
     page.Line(1, "an after-effect of another failure, according to its error");
@@ -153,11 +163,8 @@ std::string Title(const JobReport& report, bool node_is_cause) {
     return absl::StrCat(round, Plural(static_cast<int>(report.lost_nodes.size()), "node"), " lost");
   if (report.groups.empty()) return absl::StrCat(round, "no worker failed");
   const Failure& f = report.groups[0].first;
-  if (HungOf(f) != nullptr) {
-    return absl::StrCat(
-        round, "it stood still",
-        HungOf(f)->behind ? absl::StrCat(" behind rank ", f.rank.value(), " on ", f.host) : "");
-  }
+  if (IsNobodys(f)) return absl::StrCat(round, "it stood still");
+  if (IsHung(f)) return absl::StrCat(round, "it stood still behind rank ", f.rank.value(), " on ", f.host);
   const bool alone = report.groups.size() == 1 && report.groups[0].count == 1 && report.more_failures == 0;
   return absl::StrCat(round, "rank ", f.rank.value(), " on ", f.host, alone ? " failed" : " failed first");
 }
@@ -206,12 +213,7 @@ std::string FormatWhatIsNew(const JobReport& report, absl::string_view shown) {
   }
   if (IsShown(f.stderr_tail, shown)) f.stderr_tail.clear();
   Page out;
-  out.Line(0, NeverRan(f) ? absl::StrCat(Who(f), " never started")
-                          : absl::StrCat(Who(f),
-                                         IsStuck(f)             ? " was found stuck"
-                                         : HungOf(f) != nullptr ? " has not ended; its round stood still"
-                                                                : " ended",
-                                         When(f)));
+  out.Line(0, NewsOf(f));
   if (!NeverRan(f) || !IsShown(f.cause, shown)) AddError(f, out);
   AddSameRanks(group, out);
   AddStderr(f, std::numeric_limits<size_t>::max(), out);

@@ -270,5 +270,25 @@ TEST(FailurePageTest, FormatsRangesOfRanks) {
   EXPECT_EQ(FormatRanks(Ranks({0, 1, 2, 3, 1000, 1001, 1002})), "0-3, 1000-1002");
 }
 
+TEST(FailurePageTest, ARoundThatStoodStill) {
+  JobReport report{.round = Round(3)};
+  Failure failure{
+      .rank = Rank(5), .local_rank = LocalRank(1), .host = "node2", .exit = Hung{"rank 5 is stopped", true}};
+  failure.cause = "round 3 has made no progress for 30 s: rank 5 is stopped";
+  report.groups = {{.first = failure, .count = 1, .ranks = {Rank(5)}}};
+  EXPECT_THAT(
+      FormatFailurePage(report),
+      testing::AllOf(testing::HasSubstr("Round 3 ended: it stood still behind rank 5 on node2\n"),
+                     testing::HasSubstr("rank 5 (local rank 1) on node2: behind the others, which wait\n"),
+                     testing::HasSubstr(failure.cause)));
+  EXPECT_THAT(FormatWhatIsNew(report, ""),
+              testing::HasSubstr("rank 5 (local rank 1) on node2 has not ended; its round stood still\n"));
+  report.groups[0].first.exit = Hung{"", false};
+  EXPECT_THAT(FormatFailurePage(report),
+              testing::AllOf(testing::HasSubstr("Round 3 ended: it stood still\n"),
+                             testing::HasSubstr("no worker is behind the others\n")));
+  EXPECT_THAT(FormatWhatIsNew(report, ""), testing::HasSubstr("no worker is behind the others\n"));
+}
+
 }  // namespace
 }  // namespace ddprun
