@@ -236,6 +236,10 @@ TEST(LaunchConfigTest, ParsesJobRulesAndExitCodes) {
                                     .max_restarts_without_progress = 0}));
   EXPECT_EQ(config.exit_codes, ExitCodes::kScheduler);
   EXPECT_EQ(Machine().Launch({"--scale-up=never"}).rules.scale_up, ScaleUp::kNever);
+  EXPECT_EQ(Machine().Launch({"--hang-timeout=20"}).rules.hang_timeout, HangTimeout::Of(seconds(20)));
+  EXPECT_EQ(Machine().Launch({"--hang-timeout=0"}).rules.hang_timeout, HangTimeout::Off());
+  EXPECT_EQ(Machine().Launch({"--hang-timeout=auto"}).rules.hang_timeout, HangTimeout::Auto());
+  EXPECT_EQ(Machine().Launch({"--on-hang=restart"}).rules.on_hang, OnHang::kRestart);
 }
 
 TEST(LaunchConfigTest, ReadsExpectedHostsFromSlurm) {
@@ -393,6 +397,9 @@ TEST(LaunchConfigTest, BadValuesAreUsageErrorsThatNameTheOption) {
       {{"--nnodes=1:4", "--rdzv-backend=c10d", "--node-unit=2"}, "--nnodes=1:4 must be"},
       {{"--scale-up=later"}, "--scale-up=later: expected immediate, at-snapshot or never"},
       {{"--snapshot-timeout=x"}, "--snapshot-timeout=x: expected seconds"},
+      {{"--hang-timeout=x"}, "--hang-timeout=x: expected auto, at least 5 seconds, or 0"},
+      {{"--hang-timeout=4.9"}, "--hang-timeout=4.9: expected auto, at least 5 seconds, or 0"},
+      {{"--on-hang=kill"}, "--on-hang=kill: expected report or restart"},
       {{"--min-uptime=-1"}, "--min-uptime=-1: expected seconds"},
       {{"--min-uptime=inf"}, "--min-uptime=inf: expected seconds"},
       {{"--min-uptime=nan"}, "--min-uptime=nan: expected seconds"},

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -49,6 +50,15 @@ size_t ReadFile(int dir, const char* path, char* buffer, size_t size) {
   return n > 0 ? n : 0;
 }
 
+// The sum of the two numbers, in clock ticks, with which `text` begins.
+Duration ProcessorTime(const char* text) {
+  static const int64_t kTicksPerSecond = sysconf(_SC_CLK_TCK);
+  char* rest = nullptr;
+  const uint64_t user = std::strtoull(text, &rest, 10);
+  return std::chrono::nanoseconds((user + std::strtoull(rest, nullptr, 10)) *
+                                  (1'000'000'000 / kTicksPerSecond));
+}
+
 // Reads the file PID/stat in the directory `proc`; returns nullopt if this fails. The file has the form
 // "PID (COMM) STATE PPID ...". COMM may contain spaces and parentheses, so it ends at the last ')'.
 std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
@@ -62,9 +72,12 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  // Field 3 follows the name; field 22 is the start time.
+  // Field 3 follows the name; fields 14 and 15 are processor times, field 22 is the start time.
   const char* field = close + 1;
-  for (int i = 2; field != nullptr && i < 21; ++i) field = std::strchr(field + 1, ' ');
+  for (int i = 3; field != nullptr && i < 22; ++i) {
+    if (i == 14) entry.cpu = ProcessorTime(field);
+    field = std::strchr(field + 1, ' ');
+  }
   if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);
   entry.pid = entry.thread = std::atoi(pid);
   entry.comm.assign(open + 1, close);
@@ -87,19 +100,6 @@ void LookAtThreads(int proc, ProcessEntry& entry) {
     entry.state = thread->state;
     entry.thread = thread->pid;
   }
-}
-
-// Returns an empty list if /proc is not readable or shows another pid namespace.
-std::vector<ProcessEntry> AllProcesses() {
-  std::vector<ProcessEntry> all;
-  if (!ProcShowsThisProcess()) return all;
-  const Directory dir(opendir("/proc"));
-  if (dir == nullptr) return all;
-  while (const dirent* name = readdir(dir.get())) {
-    if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
-    if (auto entry = ReadEntry(dirfd(dir.get()), name->d_name)) all.push_back(*std::move(entry));
-  }
-  return all;
 }
 
 UniqueFd OpenProc() { return UniqueFd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)); }
@@ -173,6 +173,42 @@ std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except) {
     }
   }
   return found;
+}
+
+std::vector<ProcessEntry> AllProcesses() {
+  std::vector<ProcessEntry> all;
+  if (!ProcShowsThisProcess()) return all;
+  const Directory dir(opendir("/proc"));
+  if (dir == nullptr) return all;
+  while (const dirent* name = readdir(dir.get())) {
+    if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
+    if (auto entry = ReadEntry(dirfd(dir.get()), name->d_name)) all.push_back(*std::move(entry));
+  }
+  return all;
+}
+
+std::vector<ProcessEntry> Threads(pid_t pid, size_t max) {
+  std::vector<ProcessEntry> threads;
+  if (!ProcShowsThisProcess()) return threads;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/task", pid);
+  const Directory tasks(opendir(path));
+  if (tasks == nullptr) return threads;
+  while (const dirent* name = readdir(tasks.get())) {
+    if (threads.size() == max) break;
+    if (name->d_name[0] < '1' || name->d_name[0] > '9') continue;
+    if (auto entry = ReadEntry(dirfd(tasks.get()), name->d_name)) threads.push_back(*std::move(entry));
+  }
+  return threads;
+}
+
+pid_t TracerOf(pid_t pid) {
+  char path[64], text[4096];
+  std::snprintf(path, sizeof path, "/proc/%d/status", pid);
+  if (ReadFile(AT_FDCWD, path, text, sizeof text) == 0) return 0;
+  constexpr char kField[] = "\nTracerPid:";
+  const char* const field = std::strstr(text, kField);
+  return field == nullptr ? 0 : std::atoi(field + sizeof kField - 1);
 }
 
 bool DescendsFrom(pid_t pid, pid_t root) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
+
 namespace ddprun {
 
 struct ProcessEntry {
@@ -22,6 +24,7 @@ struct ProcessEntry {
   pid_t thread = 0;  // the thread whose state is in `state`
   // Start time in clock ticks since boot; 0 if unknown. Distinguishes successive processes with the same pid.
   uint64_t start_time = 0;
+  Duration cpu = {};      // processor time used since the start; of a process by all its threads
   std::string comm = {};  // process name, at most 15 bytes; empty if unknown
 
   bool dead() const { return state == 'Z' || state == 'X'; }
@@ -44,6 +47,14 @@ std::optional<ProcessEntry> ReadProcess(pid_t pid);
 //   child become children of this process. If the call finds no child, it returns one entry with pid 0,
 //   unless a process in `except` is a child.
 std::vector<ProcessEntry> Descendants(const std::vector<pid_t>& except = {});
+
+// Returns all processes that /proc shows; an empty list if it shows another pid namespace.
+std::vector<ProcessEntry> AllProcesses();
+// Returns at most `max` of the threads of a process, the main thread first; `pid` and `thread` are that of the thread. Empty if the
+// process has ended, or if /proc does not show it.
+std::vector<ProcessEntry> Threads(pid_t pid, size_t max);
+// Returns the process that traces `pid`, such as a debugger; 0 if there is none.
+pid_t TracerOf(pid_t pid);
 
 // Returns true if the process `root` is an ancestor of the process `pid`. Returns false if `pid` has ended or
 // if /proc is not usable.

@@ -1,108 +1,35 @@
 #include "launcher/progress/process_sample.h"
 
-#include <dirent.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <fstream>
-#include <optional>
 #include <set>
-#include <sstream>
+#include <string>
 #include <thread>
-#include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "launcher/process/process_tree.h"
 
 namespace ddprun {
 namespace {
 
 using State = WorkerEvidence::State;
 
-constexpr int kMaxProcesses = 1 << 16;     // of the machine
 constexpr Duration kBetween = seconds(1);  // two looks
 // A worker that uses less than this share of a core between two looks sleeps.
 constexpr double kRunningShare = 0.1;
 
-std::string ReadSmall(const std::string& path) {
-  std::ifstream file(path);
-  std::string text(4096, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
-
-// The numbers of the entries of a directory.
-std::vector<pid_t> Numbers(const std::string& path, int max) {
-  std::vector<pid_t> numbers;
-  DIR* const dir = opendir(path.c_str());
-  if (dir == nullptr) return numbers;
-  while (const dirent* entry = readdir(dir)) {
-    int number = 0;
-    if (static_cast<int>(numbers.size()) < max && absl::SimpleAtoi(entry->d_name, &number))
-      numbers.push_back(number);
-  }
-  closedir(dir);
-  return numbers;
-}
-
-// A line of /proc/PID/stat.
-struct Stat {
-  std::string name;
-  char state = '?';
-  pid_t parent = 0;
-  Duration cpu{};
-  uint64_t start_time = 0;
-};
-
-std::optional<Stat> ReadStat(const std::string& path) {
-  const std::string text = ReadSmall(path);
-  const size_t open = text.find('('), close = text.rfind(')');  // the name may contain any bytes
-  if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;
-  std::istringstream rest(text.substr(close + 1));
-  Stat stat{.name = text.substr(open + 1, close - open - 1)};
-  std::string skipped;
-  int64_t user = 0, system = 0;
-  rest >> stat.state >> stat.parent;
-  for (int i = 5; i <= 13; ++i) rest >> skipped;
-  rest >> user >> system;
-  for (int i = 16; i <= 21; ++i) rest >> skipped;
-  rest >> stat.start_time;
-  if (!rest) return std::nullopt;
-  static const int64_t kTicks = sysconf(_SC_CLK_TCK);
-  stat.cpu = std::chrono::nanoseconds((user + system) * (1'000'000'000 / kTicks));
-  return stat;
-}
-
-pid_t TracerOf(pid_t pid) {
-  const std::string status = ReadSmall(absl::StrCat("/proc/", pid, "/status"));
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    int tracer = 0;
-    if (absl::ConsumePrefix(&line, "TracerPid:") && absl::SimpleAtoi(line, &tracer)) return tracer;
-  }
-  return 0;
-}
-
 std::string SystemCallOf(pid_t pid, pid_t tid) {
-  const std::string text = ReadSmall(absl::StrCat("/proc/", pid, "/task/", tid, "/syscall"));
-  int64_t number = -1;
-  if (!absl::SimpleAtoi(text.substr(0, text.find(' ')), &number) || number < 0) return "";
-  return SystemCallName(number);
+  std::ifstream file(absl::StrCat("/proc/", pid, "/task/", tid, "/syscall"));
+  int64_t number = -1;  // the file has "running" for a thread that is in none
+  return file >> number && number >= 0 ? SystemCallName(number) : "";
 }
 
 // The processes below each of `roots`, and the roots themselves.
 std::map<pid_t, std::vector<pid_t>> Trees(const std::vector<pid_t>& roots) {
   std::map<pid_t, std::vector<pid_t>> children;
-  for (const pid_t pid : Numbers("/proc", kMaxProcesses)) {
-    if (const auto stat = ReadStat(absl::StrCat("/proc/", pid, "/stat")))
-      children[stat->parent].push_back(pid);
-  }
+  for (const ProcessEntry& process : AllProcesses()) children[process.parent].push_back(process.pid);
   std::map<pid_t, std::vector<pid_t>> trees;
   for (const pid_t root : roots) {
     std::vector<pid_t>& tree = trees[root] = {root};
@@ -126,13 +53,15 @@ std::string Wait(const ThreadSample& thread) {
 std::string Named(const ThreadSample& thread, pid_t worker) {
   if (thread.pid == worker) return Wait(thread);
   const std::string wait = Wait(thread);
-  return absl::StrCat(wait, wait.empty() ? "" : " ", "(its process ", thread.pid, ", ", thread.name, ")");
+  return absl::StrCat(wait, wait.empty() ? "" : " ", "(its process ", thread.pid, ", ", thread.thread.comm,
+                      ")");
 }
 
 const ThreadSample* Find(const ProcessSample& sample, const ThreadSample& thread) {
-  const auto it = std::find_if(
-      sample.threads.begin(), sample.threads.end(),
-      [&thread](const ThreadSample& t) { return t.tid == thread.tid && t.start_time == thread.start_time; });
+  const auto it =
+      std::find_if(sample.threads.begin(), sample.threads.end(), [&thread](const ThreadSample& t) {
+        return t.thread.thread == thread.thread.thread && t.thread.start_time == thread.thread.start_time;
+      });
   return it == sample.threads.end() ? nullptr : &*it;
 }
 
@@ -140,37 +69,29 @@ const ThreadSample* Find(const ProcessSample& sample, const ThreadSample& thread
 
 std::map<pid_t, ProcessSample> SampleProcesses(const std::vector<pid_t>& roots, const SampleLimits& limits) {
   const auto end = std::chrono::steady_clock::now() + limits.time;
-  int left = limits.threads;
+  size_t left = limits.threads;
   std::map<pid_t, ProcessSample> samples;
   for (const auto& [root, tree] : Trees(roots)) {
     ProcessSample& sample = samples[root];
     for (const pid_t pid : tree) {
-      for (const pid_t tid : Numbers(absl::StrCat("/proc/", pid, "/task"), limits.threads + 1)) {
-        if (left-- <= 0 || std::chrono::steady_clock::now() >= end) {
+      const std::vector<ProcessEntry> threads = Threads(pid, left + 1);
+      for (const ProcessEntry& entry : threads) {
+        if (left == 0 || std::chrono::steady_clock::now() >= end) {
           sample.complete = false;
           break;
         }
-        const auto stat = ReadStat(absl::StrCat("/proc/", pid, "/task/", tid, "/stat"));
-        if (!stat || stat->state == 'Z' || stat->state == 'X') continue;
-        ThreadSample thread{.pid = pid,
-                            .tid = tid,
-                            .state = stat->state,
-                            .start_time = stat->start_time,
-                            .cpu = stat->cpu,
-                            .name = stat->name,
-                            .kernel_wait = {},
-                            .system_call = {}};
-        if (stat->state != 'R') {
-          thread.kernel_wait = KernelWait(tid);
-          thread.system_call = SystemCallOf(pid, tid);
-        }
-        sample.threads.push_back(std::move(thread));
+        --left;
+        if (entry.dead()) continue;
+        ThreadSample& thread = sample.threads.emplace_back(ThreadSample{.pid = pid, .thread = entry});
+        if (entry.state == 'R') continue;
+        thread.kernel_wait = KernelWait(entry.thread);
+        thread.system_call = SystemCallOf(pid, entry.thread);
       }
       if (sample.tracer != 0) continue;
       sample.tracer = TracerOf(pid);
       if (sample.tracer == 0) continue;
-      const auto tracer = ReadStat(absl::StrCat("/proc/", sample.tracer, "/stat"));
-      sample.tracer_name = tracer ? tracer->name : "";
+      const auto tracer = ReadProcess(sample.tracer);
+      sample.tracer_name = tracer ? tracer->comm : "";
     }
   }
   return samples;
@@ -193,15 +114,15 @@ void Judge(const ProcessSample& before, const ProcessSample& after, Duration bet
   Duration used{};
   for (const ThreadSample& thread : after.threads) {
     const ThreadSample* const earlier = Find(before, thread);
-    const Duration cpu = earlier == nullptr ? thread.cpu : thread.cpu - earlier->cpu;
+    const Duration cpu = earlier == nullptr ? thread.thread.cpu : thread.thread.cpu - earlier->thread.cpu;
     used += cpu;
-    if (earlier == nullptr || earlier->state != thread.state) continue;
-    if (thread.state == 'T' && thread.pid == worker) {
+    if (earlier == nullptr || earlier->thread.state != thread.thread.state) continue;
+    if (thread.thread.state == 'T' && thread.pid == worker) {
       evidence.state = State::kStopped;
       evidence.place.clear();
       return;
     }
-    if (thread.state == 'D' && cpu == Duration::zero() && blocked == nullptr) blocked = &thread;
+    if (thread.thread.state == 'D' && cpu == Duration::zero() && blocked == nullptr) blocked = &thread;
   }
   if (blocked != nullptr) {
     evidence.state = State::kBlocked;
@@ -215,7 +136,7 @@ void Judge(const ProcessSample& before, const ProcessSample& after, Duration bet
   }
 }
 
-void JudgeProcesses(std::vector<WorkerEvidence>& workers) {
+bool JudgeProcesses(std::vector<WorkerEvidence>& workers) {
   std::vector<pid_t> roots;
   for (const WorkerEvidence& worker : workers) {
     if (worker.pid > 0) roots.push_back(static_cast<pid_t>(worker.pid));
@@ -225,10 +146,14 @@ void JudgeProcesses(std::vector<WorkerEvidence>& workers) {
   std::this_thread::sleep_until(start + kBetween);
   const Duration between = std::chrono::steady_clock::now() - start;
   const std::map<pid_t, ProcessSample> after = SampleProcesses(roots);
+  bool complete = true;
   for (WorkerEvidence& worker : workers) {
     const auto root = static_cast<pid_t>(worker.pid);
-    if (root > 0) Judge(before.at(root), after.at(root), between, worker);
+    if (root <= 0) continue;
+    Judge(before.at(root), after.at(root), between, worker);
+    complete &= after.at(root).complete;
   }
+  return complete;
 }
 
 std::string SystemCallName(long number) {

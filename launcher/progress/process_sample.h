@@ -3,24 +3,20 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/time.h"
 #include "base/worker_evidence.h"
+#include "launcher/process/process_tree.h"
 
 namespace ddprun {
 
 // One thread at one moment.
 struct ThreadSample {
   pid_t pid = 0;  // its process
-  pid_t tid = 0;
-  char state = '?';              // as in /proc/PID/stat
-  uint64_t start_time = 0;       // in clock ticks since boot
-  Duration cpu = {};             // used since its start
-  std::string name = {};         // at most 15 bytes
+  ProcessEntry thread = {};
   std::string kernel_wait = {};  // the kernel function in which it waits; empty if unknown
   std::string system_call = {};  // for example "futex"; empty if unknown, or if it is in none
 };
@@ -35,7 +31,7 @@ struct ProcessSample {
 
 // The limits of one look.
 struct SampleLimits {
-  int threads = 10'000;  // of all workers together
+  size_t threads = 10'000;  // of all workers together
   Duration time = seconds(1);
 };
 
@@ -48,8 +44,9 @@ std::map<pid_t, ProcessSample> SampleProcesses(const std::vector<pid_t>& roots,
 void Judge(const ProcessSample& before, const ProcessSample& after, Duration between,
            WorkerEvidence& evidence);
 
-// Looks at the processes of the workers twice, one second apart, and judges them. Blocks for at least that time.
-void JudgeProcesses(std::vector<WorkerEvidence>& workers);
+// Looks at the processes of the workers twice, one second apart, and judges them. Blocks for at least that time. Returns false if the
+// limits have left threads out.
+bool JudgeProcesses(std::vector<WorkerEvidence>& workers);
 
 // The name of a system call of this machine in which threads often wait; "system call N" for others.
 std::string SystemCallName(long number);

@@ -112,14 +112,9 @@ TEST(ProcessSampleTest, TheNumberOfThreadsIsLimited) {
 }
 
 ThreadSample Thread(char state, Duration cpu = {}, pid_t pid = 10) {
-  return {.pid = pid,
-          .tid = pid,
-          .state = state,
-          .start_time = 5,
-          .cpu = cpu,
-          .name = "python",
-          .kernel_wait = {},
-          .system_call = {}};
+  return {
+      .pid = pid,
+      .thread = {.pid = pid, .state = state, .thread = pid, .start_time = 5, .cpu = cpu, .comm = "python"}};
 }
 
 TEST(JudgeTest, BlockedInBothLooks) {
@@ -132,7 +127,7 @@ TEST(JudgeTest, BlockedInBothLooks) {
   EXPECT_EQ(worker.place, "read, in nfs_wait_bit_killable (its process 11, python)");
   // A disk that is only slow.
   ProcessSample before = sample;
-  before.threads[1].state = 'S';
+  before.threads[1].thread.state = 'S';
   Judge(before, sample, seconds(1), worker);
   EXPECT_EQ(worker.state, State::kSleeping);
 }
@@ -141,7 +136,7 @@ TEST(JudgeTest, AnotherThreadWithTheSameNumber) {
   WorkerEvidence worker;
   const ProcessSample before{.threads = {Thread('S'), Thread('D', {}, 11)}};
   ProcessSample after = before;
-  after.threads[1].start_time = 6;
+  after.threads[1].thread.start_time = 6;
   Judge(before, after, seconds(1), worker);
   EXPECT_EQ(worker.state, State::kSleeping);
 }

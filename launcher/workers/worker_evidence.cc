@@ -21,15 +21,21 @@ void LocalWorkers::CollectEvidence(
       evidence.phase = std::string(NameOf(report->phase));
     }
   }
-  ComputeInBackground<std::vector<WorkerEvidence>>(
+  struct Judged {
+    std::vector<WorkerEvidence> workers;
+    bool complete = true;
+  };
+  ComputeInBackground<Judged>(
       io_, kEvidenceLimit,
       [workers] {
-        std::vector<WorkerEvidence> judged = workers;
-        JudgeProcesses(judged);
+        Judged judged{workers};
+        judged.complete = JudgeProcesses(judged.workers);
         return judged;
       },
-      [workers, done = std::move(done)](std::optional<std::vector<WorkerEvidence>> judged) {
-        if (judged) return done(*std::move(judged), {});
+      [workers, done = std::move(done)](std::optional<Judged> judged) {
+        if (judged && judged->complete) return done(std::move(judged->workers), {});
+        if (judged)
+          return done(std::move(judged->workers), {"there are too many threads to look at all of them"});
         done(workers, {absl::StrCat("/proc has not answered within ", InSeconds(kEvidenceLimit))});
       });
 }

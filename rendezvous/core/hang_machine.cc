@@ -96,6 +96,7 @@ std::optional<TimePoint> HangMachine::NextDeadline() const {
 
 HangFinding HangMachine::Finding() const {
   std::vector<RankEvidence> ranks;
+  std::map<std::string, std::string> missing;  // what could not be collected, with one of the hosts
   size_t silent = 0;
   const std::string* silent_host = nullptr;
   for (const auto& [id, node] : nodes_) {
@@ -104,6 +105,7 @@ HangFinding HangMachine::Finding() const {
       silent_host = &node.host;
       continue;
     }
+    for (const std::string& line : node.evidence->missing) missing.try_emplace(line, node.host);
     for (const WorkerEvidence& worker : node.evidence->workers) {
       ranks.push_back({Rank(node.first_rank.value() + worker.local_rank.value()), node.host, worker});
     }
@@ -111,6 +113,9 @@ HangFinding HangMachine::Finding() const {
   std::sort(ranks.begin(), ranks.end(),
             [](const RankEvidence& a, const RankEvidence& b) { return a.rank < b.rank; });
   HangFinding finding = FindWhoIsBehind(ranks);
+  for (const auto& [missing, host] : missing) {
+    absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ", "on ", host, " ", missing);
+  }
   if (silent > 0) {
     absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ",
                     silent == 1 ? absl::StrCat(*silent_host, " has") : absl::StrCat(silent, " nodes have"),

@@ -157,12 +157,14 @@ TEST_F(HangMachineTest, TheFindingHasTheRanksOfAllNodes) {
   (void)Acts();
   EvidenceCame b = EvidenceOf(kB);
   b.workers[1].state = WorkerEvidence::State::kStopped;
+  b.missing = {"/proc has not answered"};
   (void)machine_.Came(EvidenceOf(kA));
   (void)machine_.Came(b);
   const HangFinding finding = machine_.Finding();
   ASSERT_EQ(finding.behind.size(), 1);
   EXPECT_EQ(finding.behind[0].rank, Rank(3));
-  EXPECT_EQ(finding.text, "rank 3 on host-b is stopped by a signal; 3 others sleep");
+  EXPECT_EQ(finding.text,
+            "rank 3 on host-b is stopped by a signal; 3 others sleep; on host-b /proc has not answered");
   EXPECT_EQ(machine_.idle(), seconds(20));
 }
 
