@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kMagic = 0x57504444;  // "DDPW"
 constexpr size_t kHeaderBytes = 8;
 
-enum Kind : uint8_t { kReport = 1, kRequest = 2, kVersionNotice = 3, kSurvival = 4, kOffer = 5 };
+enum Kind : uint8_t { kReport = 1, kRequest = 2, kVersionNotice = 3, kSurvival = 4, kOffer = 5, kPage = 6 };
 
 // Tags of all kinds of messages. A tag is never reused.
 enum Tag : uint16_t {
@@ -179,6 +179,12 @@ std::string Encode(const WorkerSurvival& survival) {
   return out;
 }
 
+std::string Encode(const WorkerPage& page) {
+  std::string out = Header(kPage);
+  AppendNumber(out, kLocalRank, page.local_rank.value());
+  return out;
+}
+
 std::string Encode(const RoundOffer& offer) {
   std::string out = Header(kOffer);
   AppendNumber(out, kRound, offer.round.value());
@@ -288,6 +294,18 @@ std::optional<WorkerSurvival> DecodeWorkerSurvival(std::string_view packet) {
   };
   if (!ForEachField(packet, kSurvival, field) || !has_state) return std::nullopt;
   return survival;
+}
+
+std::optional<WorkerPage> DecodeWorkerPage(std::string_view packet) {
+  WorkerPage page;
+  bool has_local_rank = false;
+  const auto field = [&](uint16_t tag, std::string_view value) {
+    if (tag != kLocalRank) return true;
+    has_local_rank = true;
+    return NumberAs(value, 0, UINT16_MAX, &page.local_rank);
+  };
+  if (!ForEachField(packet, kPage, field) || !has_local_rank) return std::nullopt;
+  return page;
 }
 
 std::optional<RoundOffer> DecodeRoundOffer(std::string_view packet) {

@@ -4,8 +4,8 @@
 //   u32 magic "DDPW"  u8 version  u8 kind  u16 0
 //   any number of fields: u16 tag  u16 length  `length` bytes
 //
-// Kinds: 1 WorkerReport, 2 AgentRequest, 3 version notice, 4 WorkerSurvival, 5 RoundOffer. A receiver ignores kinds that
-// it does not know: an agent that cannot let workers survive does not answer a WorkerSurvival.
+// Kinds: 1 WorkerReport, 2 AgentRequest, 3 version notice, 4 WorkerSurvival, 5 RoundOffer, 6 WorkerPage. A receiver ignores
+// kinds that it does not know: an agent that cannot let workers survive does not answer a WorkerSurvival.
 //
 // Numbers are little-endian. A field holds an i64 (length 8) or text. The worker and its agent may be of
 // different releases, because a container has its own library. Within a version, a tag keeps its meaning and
@@ -99,6 +99,14 @@ struct WorkerSurvival {
   bool operator==(const WorkerSurvival&) const = default;
 };
 
+// Sent by a worker at the beginning of each connection, together with the descriptor (SCM_RIGHTS) of memory with the layout of
+// base/operation_page.h.
+struct WorkerPage {
+  LocalRank local_rank;
+
+  bool operator==(const WorkerPage&) const = default;
+};
+
 // The agent's offer to a parked worker to take part in `round`. The fields are those of WorkerEnv; a worker's local rank and
 // the number of workers on its node do not change.
 struct RoundOffer {
@@ -121,6 +129,7 @@ struct RoundOffer {
 std::string Encode(const WorkerReport& report);
 std::string Encode(const AgentRequest& request);
 std::string Encode(const WorkerSurvival& survival);
+std::string Encode(const WorkerPage& page);
 std::string Encode(const RoundOffer& offer);  // REQUIRES: texts of at most kMaxReportTextBytes
 // A message without fields that tells the receiver the sender's version.
 std::string EncodeVersionNotice();
@@ -131,6 +140,7 @@ std::string EncodeVersionNotice();
 std::optional<WorkerReport> DecodeWorkerReport(std::string_view packet);
 std::optional<AgentRequest> DecodeAgentRequest(std::string_view packet);
 std::optional<WorkerSurvival> DecodeWorkerSurvival(std::string_view packet);
+std::optional<WorkerPage> DecodeWorkerPage(std::string_view packet);
 std::optional<RoundOffer> DecodeRoundOffer(std::string_view packet);
 
 // The version of a message that another version sent; nullopt if `packet` has this version or is no message.

@@ -34,6 +34,7 @@ TEST(WorkerMessageTest, RoundTrips) {
   const AgentRequest stop{
       .round = Round(3), .take_snapshot = true, .stop = WorkerStop{TimePoint(seconds(5)), "because"}};
   EXPECT_EQ(DecodeAgentRequest(Encode(stop)), stop);
+  EXPECT_EQ(DecodeWorkerPage(Encode(WorkerPage{LocalRank(7)})), WorkerPage{LocalRank(7)});
 }
 
 // The bytes are a contract between releases.
@@ -150,6 +151,8 @@ TEST(WorkerMessageTest, RejectsOtherMessages) {
   EXPECT_EQ(DecodeWorkerReport(Encode(AgentRequest{})), std::nullopt);
   EXPECT_EQ(DecodeAgentRequest(Encode(WorkerReport{})), std::nullopt);
   EXPECT_EQ(DecodeAgentRequest(EncodeVersionNotice()), std::nullopt);
+  EXPECT_EQ(DecodeWorkerPage(Encode(WorkerReport{})), std::nullopt);
+  EXPECT_EQ(DecodeWorkerReport(Encode(WorkerPage{})), std::nullopt);
   EXPECT_EQ(DecodeWorkerReport(std::string(100, 'x')), std::nullopt);
   EXPECT_EQ(DecodeWorkerReport(WithField(Encode(Whole()), 99, std::string(4096, 'x'))), std::nullopt);
 }
@@ -160,6 +163,9 @@ TEST(WorkerMessageTest, RejectsValuesOutOfRange) {
   EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);
   report.local_rank = LocalRank(1 << 16);
   EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);
+  EXPECT_EQ(DecodeWorkerPage(Encode(WorkerPage{LocalRank(-1)})), std::nullopt);
+  EXPECT_EQ(DecodeWorkerPage(Encode(WorkerPage{LocalRank(1 << 16)})), std::nullopt);
+  EXPECT_EQ(DecodeWorkerPage(Encode(WorkerPage{}).substr(0, 8)), std::nullopt) << "without a rank";
   report = Whole();
   report.round = Round(-1);
   EXPECT_EQ(DecodeWorkerReport(Encode(report)), std::nullopt);

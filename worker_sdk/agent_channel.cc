@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -32,10 +34,28 @@ void LimitSends(int fd, Duration limit) {
 
 Duration TimeLeft(TimePoint deadline) { return deadline - std::chrono::steady_clock::now(); }
 
+// Sends a packet with a descriptor. The socket is empty, so it has room; an error is that of a system that allows no descriptors to be
+// sent, and the agent then knows less.
+void SendWithDescriptor(int socket, const std::string& packet, int fd) {
+  iovec bytes = {.iov_base = const_cast<char*>(packet.data()), .iov_len = packet.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  [[maybe_unused]] const ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 }  // namespace
 
-AgentChannel::AgentChannel(std::string socket_name)
-    : name_(std::move(socket_name)), changed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+AgentChannel::AgentChannel(std::string socket_name, SharedPage page)
+    : name_(std::move(socket_name)), page_(page), changed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   DDPRUN_CHECK(changed_fd_, "no descriptors are left");
 }
 
@@ -79,7 +99,8 @@ Status AgentChannel::Connect(Wait wait, Duration limit) {
     return UnavailableError(StrCat("connecting to the agent: ", std::strerror(errno)));
   }
   fcntl(fd.get(), F_SETFL, 0);
-  // Always fits: the socket is empty.
+  if (page_.fd >= 0) SendWithDescriptor(fd.get(), Encode(page_.packet), page_.fd);
+  // Always fits: the socket has at most one packet.
   if (!introduction_.empty() &&
       send(fd.get(), introduction_.data(), introduction_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     return UnavailableError(StrCat("introducing this worker to the agent: ", std::strerror(errno)));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/time.h"
@@ -23,8 +24,16 @@ class AgentChannel {
   using Message = std::variant<AgentRequest, RoundOffer>;
   using Connection = std::shared_ptr<const UniqueFd>;  // null: none
 
+  // Memory that the agent may read while a connection exists; its descriptor, which must outlive the channel, and the first
+  // packet of each connection.
+  struct SharedPage {
+    int fd = -1;  // -1: none is shared
+    WorkerPage packet = {};
+  };
+
   // `socket_name`: DDPRUN_AGENT_SOCKET. Empty: there is no agent, and nothing is sent.
-  explicit AgentChannel(std::string socket_name);
+  explicit AgentChannel(std::string socket_name) : AgentChannel(std::move(socket_name), SharedPage{}) {}
+  AgentChannel(std::string socket_name, SharedPage page);
   ~AgentChannel();
   AgentChannel(const AgentChannel&) = delete;
   AgentChannel& operator=(const AgentChannel&) = delete;
@@ -36,7 +45,8 @@ class AgentChannel {
   //   what:   describes the packet in errors.
   //   Errors: kUnavailable: there is no connection, or it broke; kDeadlineExceeded: the agent reads nothing.
   Status Send(std::string_view packet, std::string_view what, Duration limit);
-  // The first packet of every connection. Sends it over the connection that exists, as Send does; without one, connects.
+  // The first packet of every connection, after that of the shared page. Sends it over the connection that exists, as Send does;
+  // without one, connects.
   //   Errors: those of Send.
   Status Introduce(std::string packet, std::string_view what, Duration limit);
   // From now on, `packet` is the first one of every new connection.
@@ -61,6 +71,7 @@ class AgentChannel {
   void Replace(Connection connection);
 
   const std::string name_;
+  const SharedPage page_;
   const UniqueFd changed_fd_;
   std::string introduction_;                // empty: none. Of the sender
   std::atomic<bool> other_version_{false};  // the agent has another version of worker_message.h

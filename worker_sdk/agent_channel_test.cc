@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <optional>
@@ -11,14 +12,17 @@
 #include <thread>
 #include <variant>
 
+#include "base/ids.h"
 #include "base/time.h"
 #include "base/worker_message.h"
 #include "ddprun/status.h"
+#include "os/descriptor.h"
 #include "worker_sdk/testing/fake_agent.h"
 
 namespace ddprun {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string Report(int64_t step) {
@@ -63,6 +67,21 @@ TEST(AgentChannelTest, TheIntroductionComesFirst) {
   EXPECT_TRUE(channel.TrySend(Report(3)));
   EXPECT_TRUE(agent.NextSurvival().has_value()) << "also on the second connection";
   EXPECT_EQ(agent.Next()->step, 3);
+}
+
+TEST(AgentChannelTest, SharesItsPageAtTheBeginningOfEachConnection) {
+  FakeAgent agent;
+  agent.Listen();
+  const UniqueFd memory(memfd_create("test", MFD_CLOEXEC));
+  AgentChannel channel(agent.name(), {.fd = memory.get(), .packet = {LocalRank(3)}});
+  ASSERT_EQ(channel.Introduce(Asks(), "asking", seconds(30)), OkStatus());
+  EXPECT_TRUE(agent.NextSurvival().has_value());
+  EXPECT_THAT(agent.pages(), ElementsAre(WorkerPage{LocalRank(3)}));
+  agent.HangUp();
+  EXPECT_FALSE(channel.TrySend(Report(2)));
+  EXPECT_TRUE(channel.TrySend(Report(3)));
+  EXPECT_TRUE(agent.Next().has_value());
+  EXPECT_EQ(agent.pages().size(), 2u);
 }
 
 TEST(AgentChannelTest, IntroducesItselfOverTheConnectionThatExists) {

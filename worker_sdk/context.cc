@@ -9,6 +9,7 @@
 
 #include "base/worker_message.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/host_group.h"
 #include "worker_sdk/comm/nccl/nccl_group.h"
@@ -51,7 +52,7 @@ std::unique_ptr<Store> MakeStore(const WorkerEnv& env) {
 internal::ContextState::ContextState(WorkerEnv environment)
     : env(std::move(environment)),
       connections(std::make_shared<RoundConnections>(MakeStore(env))),
-      agent(env.agent_socket),
+      agent(env.agent_socket, {.fd = OperationPageFd(), .packet = {env.local_rank}}),
       reporter(env, &agent) {}
 internal::ContextState::~ContextState() = default;
 

@@ -20,6 +20,7 @@ void LocalWorkers::CollectEvidence(
       evidence.step = report->step;
       evidence.phase = std::string(NameOf(report->phase));
     }
+    if (reports_ != nullptr) evidence.operation = reports_->Operation(worker.local_rank);
   }
   struct Judged {
     std::vector<WorkerEvidence> workers;

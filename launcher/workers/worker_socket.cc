@@ -10,14 +10,17 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/operation_page.h"
 #include "base/time.h"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "os/descriptor.h"
 #include "proto/utf8.h"
 
 namespace ddprun {
@@ -58,7 +61,9 @@ struct Peer {
   }
 
   Descriptor descriptor;
-  const pid_t pid;        // of the process that connected
+  const pid_t pid;     // of the process that connected
+  UniqueFd page = {};  // the memory that it has shared
+  LocalRank page_of = {};
   bool reported = false;  // a valid report has arrived
 
   uint64_t asked = 0;                           // number of the last AskForSnapshot that was passed on
@@ -77,7 +82,30 @@ struct Peer {
   bool awaits_room = false;  // the worker's receive buffer is full
 };
 
-// A quarter of the descriptor limit, so that enough descriptors remain for starting workers.
+// As recv(2), which also counts the bytes of a packet that do not fit. Keeps the last descriptor that came with the packet.
+ssize_t Receive(int socket, std::span<char> packet, UniqueFd& sent) {
+  iovec bytes = {.iov_base = packet.data(), .iov_len = packet.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))>
+      control;  // padding makes room for two; the kernel closes others
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(header) + at, sizeof(fd));
+      sent.Reset(fd);
+    }
+  }
+  return n;
+}
+
+// A quarter of the descriptor limit, of which each has at most two, so that enough descriptors remain for starting workers.
 size_t MostPeers() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kMostPeers;
@@ -158,11 +186,11 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
       if (self->closed) return;
       if (error) return self->OnClosed(peer);
       std::array<char, kMaxWorkerMessageBytes> packet;
-      const ssize_t n =
-          recv(peer->descriptor.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
+      UniqueFd sent;
+      const ssize_t n = Receive(peer->descriptor.native_handle(), packet, sent);
       if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return self->OnClosed(peer);
       if (n > 0 && static_cast<size_t>(n) <= packet.size()) {
-        self->OnPacket(peer, {packet.data(), static_cast<size_t>(n)});
+        self->OnPacket(peer, {packet.data(), static_cast<size_t>(n)}, std::move(sent));
       }
       if (!self->closed) Read(self, peer);
     });
@@ -175,10 +203,17 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     if (registered) survivals.unregistered(*registered);
   }
 
-  void OnPacket(const std::shared_ptr<Peer>& peer, std::string_view packet) {
+  // sent: the descriptor that came with the packet, if one did.
+  void OnPacket(const std::shared_ptr<Peer>& peer, std::string_view packet, UniqueFd sent) {
     if (const std::optional<int> version = OtherVersion(packet)) return Answer(*peer, *version);
     if (std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(packet)) {
       return OnSurvival(peer, *std::move(survival));
+    }
+    if (const std::optional<WorkerPage> page = DecodeWorkerPage(packet)) {
+      if (!sent || !IsMemory(sent.get())) return;
+      peer->page = std::move(sent);
+      peer->page_of = page->local_rank;
+      return;
     }
     std::optional<WorkerReport> report = DecodeWorkerReport(packet);
     if (!report) return;
@@ -313,6 +348,15 @@ std::optional<WorkerReport> WorkerSocket::Last(Round round, LocalRank local_rank
   const auto it = state_->last.find(local_rank);
   if (it == state_->last.end() || it->second.round != round) return std::nullopt;
   return it->second;
+}
+
+std::optional<WorkerEvidence::Operation> WorkerSocket::Operation(LocalRank local_rank) const {
+  for (auto it = state_->peers.rbegin(); it != state_->peers.rend(); ++it) {
+    const auto peer = it->lock();
+    if (peer == nullptr || !peer->page || peer->page_of != local_rank) continue;
+    return ReadOperation(peer->page.get());
+  }
+  return std::nullopt;
 }
 
 std::optional<WorkerReport> WorkerSocket::Slowest(Round round) const {

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/worker_evidence.h"
 #include "base/worker_message.h"
 #include "boost/asio/io_context.hpp"
 
@@ -20,7 +21,7 @@ namespace ddprun {
 
 // An abstract Unix socket (SOCK_SEQPACKET). The socket has no file, so no file is left behind when the agent
 // dies. Only connections from this user's processes are accepted. The number of connections is limited to a
-// quarter of the descriptor limit, and to at most 1024. At the limit, a new connection replaces the oldest
+// quarter of the descriptor limit, and to at most 1024; each has one descriptor, and a second one if its worker shares memory. At the limit, a new connection replaces the oldest
 // connection that has not sent a report and is not registered. If there is none, the new connection is refused.
 //
 // A worker that asks to survive its round registers its connection, for as long as the connection lasts. A message
@@ -55,6 +56,9 @@ class WorkerSocket {
   const std::string& name() const;
   // Returns the last report of this worker; nullopt if there is none or if it belongs to another round.
   std::optional<WorkerReport> Last(Round round, LocalRank local_rank) const;
+  // The collective operation for which this worker waits, or waited last, from the memory that it shares; nullopt if it shares
+  // none, or has waited for none. Does not block.
+  std::optional<WorkerEvidence::Operation> Operation(LocalRank local_rank) const;
   // Returns the report with the lowest step among the workers' last reports in `round`; nullopt if there are
   // none.
   std::optional<WorkerReport> Slowest(Round round) const;

@@ -12,6 +12,7 @@
 #include "rendezvous/coordinator/charter_codec.h"
 #include "rendezvous/coordinator/job_status.h"
 #include "rendezvous/coordinator/round_codec.h"
+#include "rendezvous/core/round_text.h"
 
 namespace ddprun {
 namespace {
@@ -379,6 +380,10 @@ void Coordinator::Do(const LogLine& e) { WriteLog(e.run_id, ToText(e.note)); }
 void Coordinator::WriteLog(const std::string& run_id, const NoteText& text) {
   if (recorder_) recorder_->Outcome(text.event, 0, absl::StrCat(run_id, " ", text.reason));
   log_(text.event, run_id, text.reason);
+}
+
+bool Coordinator::IsForUsers(absl::string_view event) {
+  return event == kRoundStandsStill || event == kRoundMovesAgain;
 }
 
 void Coordinator::Do(const JobHandedOver& e) {

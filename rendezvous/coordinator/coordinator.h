@@ -83,6 +83,8 @@ class Coordinator {
   // Called for every JobEvent and LogLine from CoordinatorMachine. `event` is a name such as "round_sealed".
   using Log =
       std::function<void(absl::string_view event, absl::string_view run_id, absl::string_view reason)>;
+  // Whether the event concerns users also if all goes on: a round that stands still, and one that moves again.
+  static bool IsForUsers(absl::string_view event);
 
   Coordinator(std::unique_ptr<WakeTimer> timer, Log log, CoordinatorLimits limits = {});
   Coordinator(const Coordinator&) = delete;

@@ -279,12 +279,12 @@ NoteText ToText(const Note& note) {
           },
           [](const note::StandsStill& n) {
             const std::string finding = n.finding.empty() ? "" : absl::StrCat(": ", n.finding);
-            return T{n.ends ? "round_hung" : "round_stands_still",
+            return T{n.ends ? absl::string_view("round_hung") : kRoundStandsStill,
                      absl::StrCat("round ", n.round.value(), " has made no progress for ", InSeconds(n.idle),
                                   finding)};
           },
           [](const note::MovesAgain& n) {
-            return T{"round_moves_again", absl::StrCat("round ", n.round.value(), " makes progress again")};
+            return T{kRoundMovesAgain, absl::StrCat("round ", n.round.value(), " makes progress again")};
           },
           [](const note::HostExcluded& n) {
             return T{"host_excluded",

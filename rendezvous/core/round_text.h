@@ -34,6 +34,8 @@ struct NoteText {
   std::string reason;       // human-readable, with names and values
 };
 NoteText ToText(const Note& note);
+inline constexpr absl::string_view kRoundStandsStill = "round_stands_still";
+inline constexpr absl::string_view kRoundMovesAgain = "round_moves_again";
 
 // --- Notices to waiting nodes
 

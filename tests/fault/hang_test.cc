@@ -23,7 +23,7 @@ class HangTest : public TrainingTest {
   }
 };
 
-// The agents learn how long steps take. After 10 s without one, both nodes are told which rank is behind, and why. After 30 s
+// The agents learn how long steps take. After 10 s without one, the first node says which rank is behind, and why. After 30 s
 // the round is restarted, and the stopped worker is killed.
 TEST_F(HangTest, AStoppedWorker) {
   StartSteps();

@@ -28,9 +28,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::optional<AgentRequest> request = DecodeAgentRequest(packet);
   const std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(packet);
   const std::optional<RoundOffer> offer = DecodeRoundOffer(packet);
+  const std::optional<WorkerPage> page = DecodeWorkerPage(packet);
   const std::optional<int> version = OtherVersion(packet);
   Check(report.has_value() + request.has_value() + survival.has_value() + offer.has_value() +
-                version.has_value() <=
+                page.has_value() + version.has_value() <=
             1,
         "a packet has one kind");
   if (version)
@@ -51,6 +52,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (offer) {
     Check(offer->rank.value() >= 0 && offer->rank.value() < offer->world_size, "a rank is in its world");
     Check(offer == DecodeRoundOffer(Encode(*offer)), "an offer round-trips");
+  }
+  if (page) {
+    Check(page->local_rank.value() >= 0 && page->local_rank.value() < 1 << 16, "a local rank is in range");
+    Check(page == DecodeWorkerPage(Encode(*page)), "a page round-trips");
   }
   return 0;
 }

@@ -1,32 +1,11 @@
 #include "worker_sdk/comm/call.h"
 
+#include "base/operation_page.h"
 #include "worker_sdk/core/strings.h"
 
 namespace ddprun::internal {
 
-const char* NameOf(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-      return "all-reduce";
-    case OpKind::kReduce:
-      return "reduce";
-    case OpKind::kReduceScatter:
-      return "reduce-scatter";
-    case OpKind::kAllGather:
-      return "all-gather";
-    case OpKind::kAllToAll:
-      return "all-to-all";
-    case OpKind::kBroadcast:
-      return "broadcast";
-    case OpKind::kBarrier:
-      return "barrier";
-    case OpKind::kSend:
-      return "send";
-    case OpKind::kReceive:
-      return "receive";
-  }
-  return "unknown operation";
-}
+const char* NameOf(OpKind kind) { return ddprun::NameOf(static_cast<OperationKind>(kind)); }
 
 bool Reduces(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;

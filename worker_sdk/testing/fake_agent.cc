@@ -54,6 +54,8 @@ void FakeAgent::Receive() {
       reports_.push_back(*report);
     } else if (const std::optional<WorkerSurvival> survival = DecodeWorkerSurvival(bytes)) {
       survivals_.push_back(*survival);
+    } else if (const std::optional<WorkerPage> page = DecodeWorkerPage(bytes)) {
+      pages_.push_back(*page);
     } else {
       Require(false, "neither a report nor a message about survival");
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/time.h"
 #include "base/worker_message.h"
@@ -49,6 +50,8 @@ class FakeAgent {
   void HangUp();
   // The descriptor that is readable when a message, a connection or the end of the connection can be received.
   int fd() const { return connection_ >= 0 ? connection_ : listener_; }
+  // The pages of memory that were announced, of all connections. Their descriptors are closed.
+  const std::vector<WorkerPage>& pages() const { return pages_; }
   // The worker has closed its connection, and all messages are received.
   bool closed() const { return closed_; }
 
@@ -63,6 +66,7 @@ class FakeAgent {
   bool closed_ = false;
   std::deque<WorkerReport> reports_;
   std::deque<WorkerSurvival> survivals_;
+  std::vector<WorkerPage> pages_;
   std::string name_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/event.h"
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/comm/floating_point_mode.h"
 #include "worker_sdk/comm/host/chunk.h"
 #include "worker_sdk/comm/host/hold_up.h"
@@ -59,7 +60,10 @@ class Collectives::Op : public internal::Operation {
   }
 
   Status Wait(TimePoint deadline) override {
-    if (!finished()) group_->Await(*this, deadline);
+    if (!finished()) {
+      const internal::AwaitedOperation shown(call_);
+      group_->Await(*this, deadline);
+    }
     return result_;
   }
   bool Done() override { return finished(); }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/comm/host/point_to_point.h"
 #include "worker_sdk/comm/host/staged_message.h"
 
@@ -41,7 +42,12 @@ class PointToPoint::Message final : public StagedMessage {
   bool finished() const { return finished_.IsSet(); }
 
   Status Wait(TimePoint deadline) override {
-    if (!finished()) owner_->Await(*this, deadline);
+    if (!finished()) {
+      internal::Call call = transfer_.call;
+      if (!is_send_) call.kind = OpKind::kReceive;
+      const internal::AwaitedOperation shown(call);
+      owner_->Await(*this, deadline);
+    }
     return result_;
   }
   bool Done() override { return finished(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/core/deadline.h"
 #include "worker_sdk/core/strings.h"
 
@@ -34,6 +35,7 @@ void NcclOperation::LimitTo(TimePoint deadline) {
 }
 
 Status NcclOperation::Wait(TimePoint deadline) {
+  const internal::AwaitedOperation shown(call);
   std::unique_lock lock(shared_->mu);
   LimitTo(deadline);
   const auto finished = [this] { return result_.has_value(); };
