@@ -108,6 +108,11 @@ class Agent final : private AgentWorld {
   }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
   void CollectEvidence(EvidenceHandler done) override { workers_.CollectEvidence(std::move(done)); }
+  WorkerSigns Signs() override { return workers_.Signs(); }
+  void LookForActivity(std::function<void(std::vector<LocalRank>)> done) override {
+    workers_.LookForActivity(std::move(done));
+  }
+  bool sees_activity() const override { return true; }
   std::optional<int64_t> SlowestStep(Round round) const override { return workers_.SlowestStep(round); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   bool SayFinished(Round round) const override { return workers_.SayFinished(round); }

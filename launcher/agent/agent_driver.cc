@@ -60,7 +60,7 @@ AgentDriver::AgentDriver(Parts parts)
       fence_([this, leased = parts.leased](std::optional<BootTime> deadline) {
         if (leased) world_.FenceWorkers(deadline);
       }),
-      beats_(config_.rules.hang_timeout, /*outside=*/false) {}
+      beats_(config_.rules.hang_timeout, /*outside=*/world_.sees_activity()) {}
 
 void AgentDriver::Join(std::unique_ptr<CoordinatorLink> link) {
   const absl::StatusOr<int> port = world_.OfferStore();
@@ -172,7 +172,7 @@ void AgentDriver::Step(const AgentEvent& event) {
 
 void AgentDriver::SetTimer() {
   look_at_.reset();
-  if (beating_ && beats_.needs_looks()) look_at_ = NextTick(looked_at_, BeatTable::kLookEvery);
+  if (beating_) look_at_ = NextTick(looked_at_, BeatTable::kLookEvery);
   std::optional<TimePoint> next = machine_.NextDeadline();
   if (look_at_) next = std::min(*look_at_, next.value_or(*look_at_));
   if (next == timer_at_) return;
@@ -183,10 +183,25 @@ void AgentDriver::SetTimer() {
 void AgentDriver::OnTimer() {
   timer_at_.reset();
   const TimePoint now = timer_->Now();
-  if (look_at_ && now >= *look_at_) Look();
+  if (look_at_ && now >= *look_at_) {
+    LookAround();
+    Look();
+  }
   if (const std::optional<TimePoint> due = machine_.NextDeadline(); due && now >= *due)
     return Step(AgentTick{});
   SetTimer();
+}
+
+void AgentDriver::LookAround() {
+  const TimePoint now = timer_->Now();
+  const AgentWorld::WorkerSigns signs = world_.Signs();
+  if (signs.output_held) beats_.Skip(now);
+  for (const LocalRank worker : signs.touched) beats_.Touched(worker, now);
+  if (!beats_.needs_signs()) return;
+  world_.LookForActivity([this, round = last_->assignment.round](const std::vector<LocalRank>& workers) {
+    if (!beating_ || round != last_->assignment.round) return;
+    for (const LocalRank worker : workers) beats_.Seen(worker, timer_->Now());
+  });
 }
 
 void AgentDriver::Look() {

@@ -59,6 +59,8 @@ class AgentDriver {
   void SetTimer();
   void OnTimer();
   // Looks at the workers that run, and tells the coordinator if their level has changed.
+  // Takes signs of progress other than reports, once a second.
+  void LookAround();
   void Look();
   void CollectEvidence(const proto::CollectEvidence& order);
   // Drops `message` if the join has not been sent yet.

@@ -84,6 +84,18 @@ class AgentWorld {
   using EvidenceHandler =
       std::function<void(std::vector<WorkerEvidence> workers, std::vector<std::string> missing)>;
   virtual void CollectEvidence(EvidenceHandler done) = 0;
+  // Signs of progress besides reports. Called once a second. Does not block.
+  struct WorkerSigns {
+    std::vector<LocalRank> touched =
+        {};                    // the heartbeat files of these workers have changed since the last call
+    bool output_held = false;  // the agent cannot pass on output, because its reader is slow
+  };
+  virtual WorkerSigns Signs() { return {}; }
+  // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, or
+  // never if that takes too long. Does not call `done` after OnFinish.
+  virtual void LookForActivity(std::function<void(std::vector<LocalRank>)> /*done*/) {}
+  // Whether LookForActivity can find any.
+  virtual bool sees_activity() const { return false; }
   // Records that this worker has ended its round for the reason `why`, without being asked, as a failure of the worker.
   virtual void RecordParked(LocalRank local_rank, const std::string& why) = 0;
   // The failure of this worker, with the details that are known so far.

@@ -203,12 +203,13 @@ constexpr OptionSpec kOptions[] = {
      .value = "SECONDS|auto",
      .fallback = "auto",
      .help =
-         "How long no worker may report a step or phase, over the worker SDK. It has no effect on workers "
+         "How long no worker may make progress. auto: three times the longest interval between two reports "
+         "of steps, over the worker SDK or by touching $DDPRUN_HEARTBEAT_FILE, but at least 10 seconds; then "
+         "a "
+         "note names the ranks that are behind, and after three times as long --on-hang applies. Workers "
          "that "
-         "report nothing. auto: three times the longest interval between two reports in the phase, but at "
-         "least "
-         "10 seconds; then a note names the ranks that are behind, and after three times as long --on-hang "
-         "applies. SECONDS: both after this time. 0: no limit.",
+         "report nothing are not judged. SECONDS: both after this time; workers that report nothing are "
+         "judged by their output and processor time. 0: no limit.",
      .torchruns = false},
     {.section = kFailures,
      .name = "on-hang",

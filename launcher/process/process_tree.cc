@@ -72,10 +72,11 @@ std::optional<ProcessEntry> ReadEntry(int proc, const char* pid) {
       std::sscanf(close + 1, " %c %d", &entry.state, &entry.parent) != 2) {
     return std::nullopt;
   }
-  // Field 3 follows the name; fields 14 and 15 are processor times, field 22 is the start time.
+  // Field 3 follows the name; fields 14 to 17 are processor times, field 22 is the start time.
   const char* field = close + 1;
   for (int i = 3; field != nullptr && i < 22; ++i) {
     if (i == 14) entry.cpu = ProcessorTime(field);
+    if (i == 16) entry.ended_children_cpu = ProcessorTime(field);
     field = std::strchr(field + 1, ' ');
   }
   if (field != nullptr) entry.start_time = std::strtoull(field, nullptr, 10);

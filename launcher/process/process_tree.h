@@ -24,8 +24,9 @@ struct ProcessEntry {
   pid_t thread = 0;  // the thread whose state is in `state`
   // Start time in clock ticks since boot; 0 if unknown. Distinguishes successive processes with the same pid.
   uint64_t start_time = 0;
-  Duration cpu = {};      // processor time used since the start; of a process by all its threads
-  std::string comm = {};  // process name, at most 15 bytes; empty if unknown
+  Duration cpu = {};                 // processor time used since the start; of a process by all its threads
+  Duration ended_children_cpu = {};  // processor time of its children that have ended, and of theirs
+  std::string comm = {};             // process name, at most 15 bytes; empty if unknown
 
   bool dead() const { return state == 'Z' || state == 'X'; }
 };

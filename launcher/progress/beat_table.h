@@ -51,8 +51,10 @@ class BeatTable {
 
   // Adds the time since the last look to the idle times. Returns the level of the node.
   NodeStandstill Look(TimePoint now);
-  // Whether a look can have another result than the one before, without a beat. If not, no look is necessary.
-  bool needs_looks() const;
+  // The time since the last look does not count, because the workers could not make progress.
+  void Skip(TimePoint now);
+  // Whether signs from outside count now.
+  bool needs_signs() const { return outside_ && !reports_ && is_given(); }
 
   // The time since the last beat of this worker, or since Begin.
   Duration idle(LocalRank worker) const { return workers_.at(worker.value()).idle; }
@@ -74,6 +76,7 @@ class BeatTable {
     std::map<WorkerPhase, Intervals> intervals = {};
   };
 
+  bool is_given() const { return timeout_ != HangTimeout::Off() && timeout_ != HangTimeout::Auto(); }
   static void Advance(Worker& worker, TimePoint now);
   // Begins a new interval in `phase`.
   void Beat(Worker& worker, WorkerPhase phase, TimePoint now);

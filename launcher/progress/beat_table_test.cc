@@ -48,14 +48,14 @@ class BeatTableTest : public testing::Test {
 
 TEST_F(BeatTableTest, WorkersThatReportNothingAreNotJudgedByAuto) {
   Use(HangTimeout::Auto());
-  EXPECT_FALSE(table_->needs_looks());
+  EXPECT_FALSE(table_->needs_signs());
   EXPECT_EQ(Pass(seconds(3600)), NodeStandstill());
 }
 
 TEST_F(BeatTableTest, OffJudgesNobody) {
   Use(HangTimeout::Off());
   Steps(20, seconds(1));
-  EXPECT_FALSE(table_->needs_looks());
+  EXPECT_FALSE(table_->needs_signs());
   EXPECT_EQ(LevelAfter(seconds(3600)), Level::kMoving);
 }
 
@@ -159,13 +159,27 @@ TEST_F(BeatTableTest, AWorkerWithoutReportsDoesNotCountBesideOneThatReports) {
 
 TEST_F(BeatTableTest, AGivenTimeAlsoJudgesWorkersThatReportNothing) {
   Use(HangTimeout::Of(seconds(20)));
-  EXPECT_TRUE(table_->needs_looks());
+  EXPECT_TRUE(table_->needs_signs());
   EXPECT_EQ(LevelAfter(seconds(9)), Level::kMoving);
   const NodeStandstill suspect = Pass(seconds(1));
   EXPECT_EQ(suspect, (NodeStandstill{.level = Level::kSuspect, .idle = seconds(10)}));
   table_->Seen(kOne, now_);
   EXPECT_EQ(LevelAfter(seconds(9)), Level::kMoving);
   EXPECT_EQ(LevelAfter(seconds(11)), Level::kHung);
+  Report(kZero);
+  EXPECT_FALSE(table_->needs_signs());
+}
+
+// The agent cannot pass on the output of the workers, so they wait for the reader.
+TEST_F(BeatTableTest, TimeInWhichWorkersCannotGoOnDoesNotCount) {
+  Use(HangTimeout::Of(seconds(20)));
+  EXPECT_EQ(LevelAfter(seconds(9)), Level::kMoving);
+  for (int i = 0; i < 100; ++i) {
+    now_ += seconds(1);
+    table_->Skip(now_);
+    EXPECT_EQ(table_->Look(now_).level, Level::kMoving);
+  }
+  EXPECT_EQ(LevelAfter(seconds(1)), Level::kSuspect);
 }
 
 TEST_F(BeatTableTest, AHeartbeatFileCountsAsReports) {

@@ -51,6 +51,7 @@ LocalWorkers::LocalWorkers(boost::asio::io_context& io, const LaunchConfig* conf
       console_(io, [this](const absl::Status& why) { log_.Say(why.message()); }),
       failures_(host_, config_.role),
       gpu_watch_(io, GpuOptionsFor(config_, environment_), log, [this] { CheckGone(); }),
+      heartbeats_(config->num_local_workers),
       watch_(io, config, log,
              {.note = [this](const WatchdogNote& note) { handlers_.watchdog(note); },
               .stuck = [this](pid_t pid, const std::string& where) { OnStuck(pid, where); }}),
@@ -226,6 +227,7 @@ void LocalWorkers::StartWith(StartFiles& files) {
                                            .agent_socket = reports_ ? reports_->name() : "",
                                            .timer_file = watch_.timer_file(),
                                            .notice_file = notice_file_.path(),
+                                           .heartbeat_file = heartbeats_.path(local_rank),
                                            .network = network_});
     if (log_.shows_details()) {
       log_.Detail(absl::StrCat("starting local rank ", i, ":\n",

@@ -21,6 +21,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
+#include "launcher/agent/agent_world.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/gpu/gpu_watch.h"
 #include "launcher/logs/console.h"
@@ -28,6 +29,8 @@
 #include "launcher/logs/worker_output.h"
 #include "launcher/monitor/worker_monitor.h"
 #include "launcher/process/warden_client.h"
+#include "launcher/progress/heartbeat_files.h"
+#include "launcher/progress/worker_activity.h"
 #include "launcher/report/oom_evidence.h"
 #include "launcher/workers/node_failures.h"
 #include "launcher/workers/notice_file.h"
@@ -112,6 +115,10 @@ class LocalWorkers {
   // result. `missing`: what could not be collected, and what would allow it; one line each.
   void CollectEvidence(
       std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done);
+  // Signs of progress besides reports; see AgentWorld.
+  AgentWorld::WorkerSigns Signs();
+  // Calls `done` on `io`; never if /proc does not answer.
+  void LookForActivity(std::function<void(std::vector<LocalRank>)> done);
   std::optional<int64_t> SlowestStep(Round round) const;
   int64_t FurthestStep(Round round) const;
   // Whether each worker's last report in `round` says that all steps are done.
@@ -193,6 +200,10 @@ class LocalWorkers {
   NodeFailures failures_;
   std::optional<OomWatch> oom_watch_;
   GpuWatch gpu_watch_;
+
+  HeartbeatFiles heartbeats_;
+  ActivityTable activity_;
+  bool looking_ = false;  // ReadActivities has not answered
 
   WorkerMonitor watch_;
   WardenClient processes_;

@@ -25,6 +25,7 @@ using EnvMap = std::map<std::string, std::string>;
 constexpr char kCudaDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kRocmDevices[] = "HIP_VISIBLE_DEVICES";
 constexpr char kNoticeFile[] = "DDPRUN_NOTICE_FILE";
+constexpr char kHeartbeatFile[] = "DDPRUN_HEARTBEAT_FILE";
 
 // The devices visible to the workers.
 struct VisibleDevices {
@@ -116,8 +117,8 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
                           LocalRank local_rank, const WorkerPlaces& places) {
   EnvMap vars(base.begin(), base.end());
   // If this job was started inside another job, these variables may be inherited from the outer job.
-  for (const char* const name :
-       {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR", "DDPRUN_LEASE_MS", kNoticeFile})
+  for (const char* const name : {"DDPRUN_LOCAL_RANK", "DDPRUN_AGENT_SOCKET", "DDPRUN_NODE_ADDR",
+                                 "DDPRUN_LEASE_MS", kNoticeFile, kHeartbeatFile})
     vars.erase(name);
   if (LimitsOmpThreads(base, config)) vars.insert_or_assign("OMP_NUM_THREADS", std::string("1"));
   // With these variables set to 1, PyTorch ends a rank whose NCCL peer has died, instead of blocking forever. PyTorch
@@ -133,6 +134,7 @@ EnvVars WorkerEnvironment(const EnvVars& base, const LaunchConfig& config, const
   vars["TORCHELASTIC_SIGNALS_TO_HANDLE"] = NamesOf(config.signals_to_handle);
   if (!places.timer_file.empty()) vars["TORCHELASTIC_TIMER_FILE"] = places.timer_file;
   if (!places.notice_file.empty()) vars[kNoticeFile] = places.notice_file;
+  if (!places.heartbeat_file.empty()) vars[kHeartbeatFile] = places.heartbeat_file;
   if (config.virtual_local_rank) NarrowToDevice(vars, local_rank);
   const WorkerEnv env = PlaceOf(config, assignment, local_rank, places);
   for (auto& [name, value] : EncodeWorkerEnv(env)) vars[name] = std::move(value);

@@ -27,11 +27,12 @@ EnvVars BaseEnvironment(const LaunchConfig& config);
 // Paths and addresses that the agent provides for a worker, each with the environment variable that contains
 // it. A field is empty if the agent does not provide it.
 struct WorkerPlaces {
-  std::string error_file = {};    // TORCHELASTIC_ERROR_FILE
-  std::string agent_socket = {};  // DDPRUN_AGENT_SOCKET
-  std::string timer_file = {};    // TORCHELASTIC_TIMER_FILE, a FIFO
-  std::string notice_file = {};   // DDPRUN_NOTICE_FILE; see notice_file.h
-  NodeNetwork network = {};       // DDPRUN_NODE_ADDR, GLOO_SOCKET_IFNAME
+  std::string error_file = {};      // TORCHELASTIC_ERROR_FILE
+  std::string agent_socket = {};    // DDPRUN_AGENT_SOCKET
+  std::string timer_file = {};      // TORCHELASTIC_TIMER_FILE, a FIFO
+  std::string notice_file = {};     // DDPRUN_NOTICE_FILE; see notice_file.h
+  std::string heartbeat_file = {};  // DDPRUN_HEARTBEAT_FILE; see heartbeat_files.h
+  NodeNetwork network = {};         // DDPRUN_NODE_ADDR, GLOO_SOCKET_IFNAME
 };
 
 // Returns the environment of worker `local_rank` on the node with `assignment`; see docs/worker_env.md.

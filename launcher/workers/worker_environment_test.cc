@@ -105,13 +105,16 @@ TEST(WorkerEnvironmentTest, DecodesToTheAssignmentOfTheWorker) {
   EXPECT_EQ(vars.at("PATH"), "/bin");
 }
 
-TEST(WorkerEnvironmentTest, NamesTheNoticeFileIfThereIsOne) {
-  const EnvMap outer = {{"DDPRUN_NOTICE_FILE", "/tmp/of_the_job_around_this_one"}};
+TEST(WorkerEnvironmentTest, NamesTheNoticeFileAndTheHeartbeatFileIfThereIsOne) {
+  const EnvMap outer = {{"DDPRUN_NOTICE_FILE", "/tmp/of_the_job_around_this_one"},
+                        {"DDPRUN_HEARTBEAT_FILE", "/tmp/of_the_job_around_this_one"}};
   const LaunchConfig config = Config(2);
   EXPECT_EQ(Make({outer.begin(), outer.end()}, config).count("DDPRUN_NOTICE_FILE"), 0u);
+  EXPECT_EQ(Make({outer.begin(), outer.end()}, config).count("DDPRUN_HEARTBEAT_FILE"), 0u);
   const EnvVars vars = WorkerEnvironment({outer.begin(), outer.end()}, config, {}, LocalRank(0),
-                                         {.notice_file = "/tmp/notice"});
+                                         {.notice_file = "/tmp/notice", .heartbeat_file = "/proc/7/fd/8"});
   EXPECT_THAT(vars, testing::Contains(testing::Pair("DDPRUN_NOTICE_FILE", "/tmp/notice")));
+  EXPECT_THAT(vars, testing::Contains(testing::Pair("DDPRUN_HEARTBEAT_FILE", "/proc/7/fd/8")));
 }
 
 TEST(WorkerEnvironmentTest, WorkersIgnoreTheSignalsThatOnlyANoticeUses) {

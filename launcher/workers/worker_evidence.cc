@@ -41,4 +41,25 @@ void LocalWorkers::CollectEvidence(
       });
 }
 
+AgentWorld::WorkerSigns LocalWorkers::Signs() {
+  return {.touched = heartbeats_.Changed(), .output_held = !console_.out().idle() || !console_.err().idle()};
+}
+
+void LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> done) {
+  if (std::exchange(looking_, true)) return;
+  ComputeInBackground<Activities>(
+      io_, kEvidenceLimit, [pids = Pids()] { return ReadActivities(pids); },
+      [this, done = std::move(done)](std::optional<Activities> activities) {
+        if (!activities) return;  // looking_ remains: a thread that is blocked in /proc is enough
+        looking_ = false;
+        std::vector<LocalRank> workers;
+        for (const pid_t pid : activity_.Progressed(*std::move(activities), Now())) {
+          for (const auto& [id, worker] : workers_) {
+            if (worker.pid == pid) workers.push_back(worker.local_rank);
+          }
+        }
+        done(workers);
+      });
+}
+
 }  // namespace ddprun

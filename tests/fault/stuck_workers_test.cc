@@ -28,15 +28,17 @@ class StuckWorkersTest : public testing::Test {
 
   // Runs the job until it stands still, and returns what is logged then.
   std::string Find(const std::string& how) {
-    agent_ = StartAgent({"--nproc-per-node=3", "--shutdown-timeout=1"},
-                        {TestFile("tests/fault/testing/stuck_worker"), how});
-    const auto stuck = agent_->AwaitOut("stuck pid=");
+    return Find({"--nproc-per-node=3"}, {TestFile("tests/fault/testing/stuck_worker"), how}, seconds(12));
+  }
+  std::string Find(const Args& options, const Args& program, Duration limit) {
+    agent_ = StartAgent(Args{"--shutdown-timeout=1"} + options, program);
+    const auto stuck = agent_->AwaitOut("stuck", 1, seconds(60));
     if (stuck.empty()) return "no worker is stuck: " + agent_->err();
+    EXPECT_EQ(agent_->err().find("no progress"), std::string::npos) << "a false alarm: " << agent_->err();
     const TimePoint begun = agent_->found_at();
-    pid_ = Field(stuck[0], "pid");
     const auto found = agent_->AwaitErr("has made no progress for ");
     if (found.empty()) return "nothing is found: " + agent_->err();
-    EXPECT_LT(agent_->found_at() - begun, seconds(12));
+    EXPECT_LT(agent_->found_at() - begun, limit);
     return found[0];
   }
   // Ends the job. Nothing may be left, although the stuck worker may not react to signals.
@@ -48,7 +50,6 @@ class StuckWorkersTest : public testing::Test {
   }
 
   std::unique_ptr<Process> agent_;
-  pid_t pid_ = 0;  // of the stuck worker
 };
 
 TEST_F(StuckWorkersTest, EndlessLoop) {
@@ -85,6 +86,31 @@ TEST_F(StuckWorkersTest, FileSystemThatDoesNotAnswer) {
   EXPECT_THAT(found, HasSubstr(" is in openat"));
   EXPECT_THAT(found, HasSubstr(", at step 199; 2 others wait in all-reduce, operation 200"));
   (*file)->Release();
+  End();
+}
+
+// Shells report nothing, so that only --hang-timeout=SECONDS judges them: by their output, here for 8 s, and by processor time.
+TEST_F(StuckWorkersTest, AScriptThatShowsNoActivity) {
+  const std::string found =
+      Find({"--nproc-per-node=2", "--hang-timeout=5", "--no-python"},
+           {"/bin/sh", "-c",
+            "i=0; if [ $RANK = 1 ]; then while [ $i -lt 40 ]; do echo $i; i=$((i+1)); sleep 0.2; done; "
+            "while [ $i -lt 4000000 ]; do i=$((i+1)); done; echo stuck; fi; exec sleep 1000"},
+           seconds(8));
+  EXPECT_THAT(found, HasSubstr("ranks 0 ("));
+  EXPECT_THAT(found, HasSubstr(" are in clock_nanosleep"));
+  End();
+}
+
+// A worker that touches its file is not judged by what it prints.
+TEST_F(StuckWorkersTest, AScriptThatStopsTouchingItsHeartbeatFile) {
+  const std::string found = Find(
+      {"--nproc-per-node=2", "--no-python"},
+      {"/bin/sh", "-c",
+       "i=0; while [ $i -lt 160 ]; do i=$((i+1)); touch $DDPRUN_HEARTBEAT_FILE || exit 1; sleep 0.1; done; "
+       "test $RANK = 1 && echo stuck; while :; do echo noise; sleep 0.3; done"},
+      seconds(13));
+  EXPECT_THAT(found, HasSubstr("round 0 has made no progress for "));
   End();
 }
 

@@ -41,8 +41,8 @@ NODE = r"(?:node \d+: )?"
 PAGE = "={60}[^\\0]+={60}"  # one or more reports
 
 OF_EVERY_WORKER = (
-    Difference("variables only of ddprun", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`, `DDPRUN_NOTICE_FILE`",
-               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR|LEASE_MS|NOTICE_FILE)", NONE, r"[\w.:<>/]+"),
+    Difference("variables only of ddprun", "`DDPRUN_ROUND`, `DDPRUN_AGENT_SOCKET`, `DDPRUN_LOCAL_RANK`, `DDPRUN_NODE_ADDR`, `DDPRUN_LEASE_MS`, `DDPRUN_NOTICE_FILE`, `DDPRUN_HEARTBEAT_FILE`",
+               WORKER + r"variable DDPRUN_(?:ROUND|AGENT_SOCKET|LOCAL_RANK|NODE_ADDR|LEASE_MS|NOTICE_FILE|HEARTBEAT_FILE)", NONE, r"[\w.:<>/]+"),
     Difference("both names for NCCL", "`NCCL_ASYNC_ERROR_HANDLING`",
                WORKER + "variable (?:TORCH_)?NCCL_ASYNC_ERROR_HANDLING", NONE, "[01]"),
 )

@@ -1,0 +1,77 @@
+#include "launcher/progress/worker_activity.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "launcher/process/process_tree.h"
+#include "os/descriptor.h"
+
+namespace ddprun {
+namespace {
+
+constexpr size_t kMaxProcesses = 256;  // of a worker
+
+// The beginning of a small file; empty if it cannot be read.
+std::string ReadProc(pid_t pid, const std::string& name) {
+  const UniqueFd fd(open(absl::StrCat("/proc/", pid, "/", name).c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text;
+  const ssize_t n = fd ? read(fd.get(), text.data(), text.size()) : 0;
+  return n > 0 ? std::string(text.data(), static_cast<size_t>(n)) : "";
+}
+
+uint64_t WrittenBy(pid_t pid) {
+  constexpr absl::string_view kName = "wchar: ";
+  const std::string io = ReadProc(pid, "io");
+  uint64_t bytes = 0;
+  for (absl::string_view line : absl::StrSplit(io, '\n')) {
+    if (absl::ConsumePrefix(&line, kName)) (void)absl::SimpleAtoi(line, &bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Activities ReadActivities(const std::vector<pid_t>& workers) {
+  Activities activities;
+  for (const pid_t worker : workers) {
+    std::vector<pid_t> processes = {worker};
+    for (size_t i = 0; i < processes.size(); ++i) {
+      const pid_t pid = processes[i];
+      const std::optional<ProcessEntry> entry = ReadProcess(pid);
+      if (!entry) continue;
+      Activity& activity = activities[worker];
+      activity.cpu += entry->cpu + entry->ended_children_cpu;
+      activity.written += WrittenBy(pid);
+      std::istringstream children(ReadProc(pid, absl::StrCat("task/", pid, "/children")));
+      for (pid_t child; processes.size() < kMaxProcesses && children >> child;) processes.push_back(child);
+    }
+  }
+  return activities;
+}
+
+std::vector<pid_t> ActivityTable::Progressed(Activities activities, TimePoint now) {
+  const Duration busy = (now - std::exchange(last_at_, now)) / kBusyShare;
+  const Activities before = std::exchange(last_, std::move(activities));
+  std::vector<pid_t> progressed;
+  for (const auto& [pid, activity] : last_) {
+    const auto earlier = before.find(pid);
+    if (earlier == before.end()) continue;
+    // The numbers also change when a process leaves the tree of its worker.
+    if (activity.written != earlier->second.written || activity.cpu - earlier->second.cpu >= busy) {
+      progressed.push_back(pid);
+    }
+  }
+  return progressed;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,41 @@
+// Signs of progress of workers that report nothing, as seen from outside: processor time, and bytes that they write.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/time.h"
+
+namespace ddprun {
+
+// What a process, and those that its main thread has started, and so on, have used since their start.
+struct Activity {
+  Duration cpu = {};
+  uint64_t written = 0;  // bytes of write(), to files, pipes and terminals; not to sockets
+  bool operator==(const Activity&) const = default;
+};
+using Activities = std::map<pid_t, Activity>;
+
+// Reads /proc. Processes that have ended are not in the result. May block for as long as /proc does.
+Activities ReadActivities(const std::vector<pid_t>& workers);
+
+// Compares activities. Pure.
+class ActivityTable {
+ public:
+  // A process makes progress if it uses at least a tenth of a processor, or writes. One that waits for its peers does neither, except
+  // with NCCL, which waits with a whole processor.
+  static constexpr int kBusyShare = 10;
+
+  // The activities at `now`, which must be later than before. Returns the processes that have made progress since the call before; not
+  // those that are new.
+  std::vector<pid_t> Progressed(Activities activities, TimePoint now);
+
+ private:
+  Activities last_;
+  TimePoint last_at_ = {};
+};
+
+}  // namespace ddprun
