@@ -108,6 +108,9 @@ class Agent final : private AgentWorld {
   }
   void FillIn(proto::Heartbeat& heartbeat) const override { workers_.FillIn(heartbeat); }
   void CollectEvidence(EvidenceHandler done) override { workers_.CollectEvidence(std::move(done)); }
+  void CollectStacks(const proto::CollectStacks& order, StacksHandler done) override {
+    workers_.CollectStacks(order, std::move(done));
+  }
   WorkerSigns Signs() override { return workers_.Signs(); }
   void LookForActivity(std::function<void(std::vector<LocalRank>)> done) override {
     workers_.LookForActivity(std::move(done));

@@ -120,6 +120,14 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
     }
     case proto::CoordinatorMessage::kCollectEvidence:
       return CollectEvidence(message.collect_evidence());
+    case proto::CoordinatorMessage::kCollectStacks:
+      return world_.CollectStacks(message.collect_stacks(),
+                                  [this, request = message.collect_stacks().request()](proto::Stacks stacks) {
+                                    proto::AgentMessage answer;
+                                    *answer.mutable_stacks() = std::move(stacks);
+                                    answer.mutable_stacks()->set_request(request);
+                                    Send(answer);
+                                  });
     case proto::CoordinatorMessage::kReport:
       return world_.OnReport(message.report());
     case proto::CoordinatorMessage::kWaiting:

@@ -84,6 +84,9 @@ class AgentWorld {
   using EvidenceHandler =
       std::function<void(std::vector<WorkerEvidence> workers, std::vector<std::string> missing)>;
   virtual void CollectEvidence(EvidenceHandler done) = 0;
+  // Collects the stacks of workers within a few seconds, then calls `done` once. Does not call `done` after OnFinish.
+  using StacksHandler = std::function<void(proto::Stacks)>;
+  virtual void CollectStacks(const proto::CollectStacks& /*order*/, StacksHandler done) { done({}); }
   // Signs of progress besides reports. Called once a second. Does not block.
   struct WorkerSigns {
     std::vector<LocalRank> touched =

@@ -13,8 +13,10 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/time.h"
 #include "boost/program_options.hpp"
@@ -33,6 +35,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr Duration kTimeout = seconds(10);
+constexpr Duration kStacksTimeout = seconds(20);  // longer than nodes may take for native stacks
 // Poll interval for --watch and --follow.
 constexpr Duration kPollInterval = milliseconds(250);
 constexpr int kDefaultPort = 29400;
@@ -49,6 +52,10 @@ constexpr char kUsage[] =
               announce that a node goes away after TIME: the workers of the job stop after a snapshot, and the
               job continues without the node; no restart is spent
   stop        end a job on all its nodes
+  stacks [RANK]
+              show where the workers are, or one of them: the stacks of their threads, equal ones once. Python
+              stacks by py-spy, without a pause; with --native also those of native code by gdb, which pauses
+              each process for up to a second
   slurm-script
               print a batch script for Slurm; it needs no coordinator and has options of its own: ddpctl
               slurm-script --help
@@ -66,7 +73,9 @@ Exit codes:
 
 struct Request {
   std::string command;
-  std::string node;
+  std::string node;         // drain, preempt
+  std::optional<int> rank;  // stacks
+  bool native = false;
   std::string backend;
   std::string endpoint_text;
   std::string conf;
@@ -95,6 +104,7 @@ po::options_description VisibleOptions(Request& request) {
       "status, events: print the coordinator's page unchanged, as JSON")(
       "watch", "status: show the status again after each change, until the job is over or Ctrl-C is pressed")(
       "follow", "events: print new events as they occur, until the job is over or Ctrl-C is pressed")(
+      "native", po::bool_switch(&request.native), "stacks: also native code, with a pause")(
       "reason", po::value(&request.reason),
       "drain, preempt, stop: the reason to show on the nodes and in the events")(
       "deadline", po::value<std::string>()->value_name("TIME"), "preempt: when the node goes away")(
@@ -126,11 +136,11 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, const 
   };
   if (request.command == "slurm-script")
     throw po::error("slurm-script: expected it as the first argument, before its options");
-  constexpr std::string_view kCommands[] = {"status", "events", "drain", "preempt", "stop"};
+  constexpr std::string_view kCommands[] = {"status", "events", "drain", "preempt", "stop", "stacks"};
   if (std::find(std::begin(kCommands), std::end(kCommands), request.command) == std::end(kCommands)) {
-    throw po::error(
-        absl::StrCat("expected a command (status, events, drain, preempt, stop or slurm-script), not \"",
-                     request.command, "\""));
+    throw po::error(absl::StrCat(
+        "expected a command (status, events, drain, preempt, stop, stacks or slurm-script), not \"",
+        request.command, "\""));
   }
   only_for("watch", {"status"});
   only_for("follow", {"events"});
@@ -138,9 +148,17 @@ std::optional<Request> ParseRequest(const std::vector<std::string>& args, const 
   only_for("deadline", {"preempt"});
   only_for("back-in", {"preempt"});
   if (request.json) only_for("json", {"status", "events"});
+  if (request.native) only_for("native", {"stacks"});
   const bool names_node = request.command == "drain" || request.command == "preempt";
   if (names_node && request.node.empty())
     throw po::error(absl::StrCat(request.command, ": expected a node (host name or id)"));
+  if (request.command == "stacks" && !request.node.empty()) {
+    int rank = 0;
+    if (!absl::SimpleAtoi(request.node, &rank) || rank < 0)
+      throw po::error(absl::StrCat("stacks ", request.node, ": expected the rank of a worker, such as 0"));
+    request.rank = rank;
+    request.node.clear();
+  }
   if (!names_node && !request.node.empty())
     throw po::error(absl::StrCat("unexpected \"", request.node, "\" after ", request.command));
   if (request.command == "preempt") {
@@ -269,6 +287,17 @@ absl::Status Change(Request& request, CtlStreams streams) {
   return text.status();
 }
 
+absl::Status Stacks(Request& request, CtlStreams streams) {
+  ASSIGN_OR_RETURN(const CoordinatorPage found, GetPage(request, "/healthz"));
+  ASSIGN_OR_RETURN(const std::string text, StacksOfJob({found.address, request.endpoint.port, kStacksTimeout},
+                                                       request.job, request.rank, request.native));
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n')) {
+    const size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    streams.out << line.substr(0, indent) << CleanLine(line.substr(indent)) << "\n";
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int RunCtl(const std::vector<std::string>& args, const FindLeader& find_leader, CtlStreams streams) {
@@ -288,6 +317,7 @@ int RunCtl(const std::vector<std::string>& args, const FindLeader& find_leader, 
   if (!request) return 0;
   const absl::Status done = request->command == "status"   ? Status(*request, streams)
                             : request->command == "events" ? Events(*request, streams)
+                            : request->command == "stacks" ? Stacks(*request, streams)
                                                            : Change(*request, streams);
   if (done.ok()) return 0;
   streams.err << "ddpctl: error: " << CleanLine(done.message()) << "\n";

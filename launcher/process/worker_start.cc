@@ -38,10 +38,12 @@ void ResetSignals(uint64_t ignored) {
   }
 }
 
-[[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden) {
+[[noreturn]] void BecomeWorker(const WorkerCommand& command, int pipe, pid_t warden, pid_t agent) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != warden) _exit(127);  // the warden ended before PR_SET_PDEATHSIG took effect
+  // With Yama, only ancestors may look at the stacks of a process. The agent's tools are its children. Fails without Yama.
+  prctl(PR_SET_PTRACER, agent);
   for (int fd = 0; fd < 3; ++fd) {
     if (dup2(command.stdio[fd], fd) < 0) Fail(pipe, StartStage::kReceive);
   }
@@ -73,9 +75,10 @@ StartingWorker StartWorker(const WorkerCommand& command) {
   UniqueFd result(ends[0]);
   UniqueFd to_us(ends[1]);
   const pid_t warden = getpid();
+  const pid_t agent = getppid();
   const pid_t pid = fork();
   if (pid < 0) return {.error = errno};
-  if (pid == 0) BecomeWorker(command, to_us.get(), warden);
+  if (pid == 0) BecomeWorker(command, to_us.get(), warden, agent);
   return {.pid = pid, .exec_result = std::move(result)};
 }
 

@@ -41,19 +41,24 @@ uint64_t WrittenBy(pid_t pid) {
 
 }  // namespace
 
+std::vector<pid_t> ProcessesOf(pid_t worker) {
+  std::vector<pid_t> processes = {worker};
+  for (size_t i = 0; i < processes.size(); ++i) {
+    std::istringstream children(ReadProc(processes[i], absl::StrCat("task/", processes[i], "/children")));
+    for (pid_t child; processes.size() < kMaxProcesses && children >> child;) processes.push_back(child);
+  }
+  return processes;
+}
+
 Activities ReadActivities(const std::vector<pid_t>& workers) {
   Activities activities;
   for (const pid_t worker : workers) {
-    std::vector<pid_t> processes = {worker};
-    for (size_t i = 0; i < processes.size(); ++i) {
-      const pid_t pid = processes[i];
+    for (const pid_t pid : ProcessesOf(worker)) {
       const std::optional<ProcessEntry> entry = ReadProcess(pid);
       if (!entry) continue;
       Activity& activity = activities[worker];
       activity.cpu += entry->cpu + entry->ended_children_cpu;
       activity.written += WrittenBy(pid);
-      std::istringstream children(ReadProc(pid, absl::StrCat("task/", pid, "/children")));
-      for (pid_t child; processes.size() < kMaxProcesses && children >> child;) processes.push_back(child);
     }
   }
   return activities;

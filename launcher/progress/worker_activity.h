@@ -19,6 +19,9 @@ struct Activity {
 };
 using Activities = std::map<pid_t, Activity>;
 
+// Returns the process `worker`, those that its main thread has started, and so on; at most 256. May block for as long as /proc does.
+std::vector<pid_t> ProcessesOf(pid_t worker);
+
 // Reads /proc. Processes that have ended are not in the result. May block for as long as /proc does.
 Activities ReadActivities(const std::vector<pid_t>& workers);
 

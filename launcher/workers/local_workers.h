@@ -44,6 +44,9 @@ namespace ddprun {
 
 // The limit of LocalWorkers::CollectEvidence.
 inline constexpr Duration kEvidenceLimit = milliseconds(3500);
+// The limits of LocalWorkers::CollectStacks, without and with native stacks.
+inline constexpr Duration kStacksLimit = seconds(5);
+inline constexpr Duration kNativeStacksLimit = seconds(12);
 
 // Never blocks `io`. If a file system does not respond, the workers start only after it responds again, and
 // `gone` is delayed by at most kDrainLimit (2 s).
@@ -115,6 +118,9 @@ class LocalWorkers {
   // result. `missing`: what could not be collected, and what would allow it; one line each.
   void CollectEvidence(
       std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done);
+  // Collects the stacks of workers, within kStacksLimit or kNativeStacksLimit, then calls `done` once, on `io`. One call at a time: others get no stacks, and
+  // are told so.
+  void CollectStacks(const proto::CollectStacks& order, std::function<void(proto::Stacks)> done);
   // Signs of progress besides reports; see AgentWorld.
   AgentWorld::WorkerSigns Signs();
   // Calls `done` on `io`; never if /proc does not answer.
@@ -203,6 +209,7 @@ class LocalWorkers {
 
   HeartbeatFiles heartbeats_;
   ActivityTable activity_;
+  bool collecting_stacks_ = false;
   bool looking_ = false;  // ReadActivities has not answered
 
   WorkerMonitor watch_;

@@ -61,4 +61,13 @@ absl::StatusOr<std::string> StopJob(const ControlTarget& target, const std::stri
   return Call<proto::StopRequest, proto::StopReply>(target, &proto::Control::Stub::Stop, request);
 }
 
+absl::StatusOr<std::string> StacksOfJob(const ControlTarget& target, const std::string& run_id,
+                                        std::optional<int> rank, bool native) {
+  proto::StacksRequest request;
+  request.set_run_id(Utf8Head(run_id, kMaxTextBytes));
+  if (rank) request.set_rank(*rank);
+  request.set_native(native);
+  return Call<proto::StacksRequest, proto::StacksReply>(target, &proto::Control::Stub::Stacks, request);
+}
+
 }  // namespace ddprun

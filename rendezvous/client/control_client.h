@@ -33,4 +33,9 @@ absl::StatusOr<std::string> PreemptNode(const ControlTarget& target, const std::
 absl::StatusOr<std::string> StopJob(const ControlTarget& target, const std::string& run_id,
                                     const std::string& reason);
 
+// Returns the stacks of the workers of a job, or only that of `rank`, as text of several lines.
+//   native: by gdb, which pauses the workers; otherwise the Python stacks.
+absl::StatusOr<std::string> StacksOfJob(const ControlTarget& target, const std::string& run_id,
+                                        std::optional<int> rank, bool native);
+
 }  // namespace ddprun

@@ -73,6 +73,7 @@ void Coordinator::LeadLost() {
     if (recorder_) recorder_->Outcome("answer", 0, lost.ToString());
     reply(lost);
   }
+  stacks_.EndAll(absl::UnavailableError("this process no longer leads the job: ask again"));
   Step(LeadLapsed{});
 }
 
@@ -90,6 +91,8 @@ PeerId Coordinator::Attach(AgentPeer* peer) {
 }
 
 void Coordinator::Receive(PeerId id, const proto::AgentMessage& message) {
+  if (message.has_stacks())
+    return stacks_.Came(id, message.stacks());  // concerns no round, and is not recorded
   if (recorder_) {
     recorder_->event().mutable_received()->set_peer(id);
     *recorder_->event().mutable_received()->mutable_message() = message;
@@ -134,6 +137,7 @@ std::vector<std::string> Coordinator::AgentAddresses() const {
 
 void Coordinator::Detach(PeerId id, absl::string_view reason) {
   if (peers_.erase(id) == 0) return;
+  stacks_.Lost(id);
   if (recorder_) {
     recorder_->event().mutable_disconnected()->set_peer(id);
     recorder_->event().mutable_disconnected()->set_reason(std::string(reason));
@@ -247,6 +251,49 @@ void Coordinator::Stop(const std::string& run_id, const std::string& reason, Rep
   Step(StopJob{run_id, reason});
 }
 
+absl::StatusOr<std::map<PeerId, StackNode>> Coordinator::StackNodes(const std::string& run_id,
+                                                                    std::optional<Rank> rank,
+                                                                    std::optional<int>* local_rank) const {
+  ASSIGN_OR_RETURN(const std::string id, machine_.FindJob(run_id));
+  std::map<PeerId, StackNode> nodes;
+  const auto job = machine_.jobs().find(id);
+  if (job == machine_.jobs().end()) return absl::NotFoundError(absl::StrCat("no job ", id));
+  int64_t ranks = 0;
+  for (const auto& [node, peer] : job->second.nodes) {
+    const Member* const member = job->second.machine.membership().Find(node);
+    if (member == nullptr || !InRound(*member) || !member->rank) continue;
+    const int64_t first = member->first_rank.value();
+    ranks = std::max(ranks, first + member->info.nproc);
+    if (rank && (rank->value() < first || rank->value() >= first + member->info.nproc)) continue;
+    if (rank) *local_rank = static_cast<int>(rank->value() - first);
+    nodes[peer] = {.host = member->info.host, .first_rank = member->first_rank};
+  }
+  if (ranks == 0) return absl::FailedPreconditionError(absl::StrCat("no workers of job ", id, " run"));
+  if (nodes.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no rank ", rank->value(), " runs: the ranks of the round are 0 to ", ranks - 1));
+  }
+  return nodes;
+}
+
+void Coordinator::Stacks(const std::string& run_id, std::optional<Rank> rank, bool native, Reply reply) {
+  std::optional<int> local_rank;
+  const auto nodes = StackNodes(run_id, rank, &local_rank);
+  if (!nodes.ok()) return reply(nodes.status());
+  proto::CoordinatorMessage message;
+  proto::CollectStacks& order = *message.mutable_collect_stacks();
+  order.set_request(stacks_.Begin(*nodes, native ? StackRequests::kNativeLimit : StackRequests::kLimit,
+                                  std::move(reply), timer_->Now()));
+  order.set_native(native);
+  order.set_max_bytes(StackRequests::MaxBytes(nodes->size()));
+  if (local_rank) order.add_local_ranks(*local_rank);
+  const SharedMessage shared = Shared(std::move(message));
+  for (const auto& [id, node] : *nodes) {
+    if (const auto peer = peers_.find(id); peer != peers_.end()) peer->second->Send(shared);
+  }
+  SetTimer();
+}
+
 void Coordinator::Step(const CoordinatorEvent& event) { Step(event, timer_->Now()); }
 
 void Coordinator::Step(const CoordinatorEvent& event, TimePoint now) {
@@ -314,13 +361,15 @@ const proto::Start& Coordinator::StartAdditions() {
 }
 
 void Coordinator::SetTimer() {
-  const std::optional<TimePoint> next = machine_.NextDeadline();
+  std::optional<TimePoint> next = machine_.NextDeadline();
+  if (const auto stacks = stacks_.NextDeadline()) next = std::min(*stacks, next.value_or(*stacks));
   if (next == timer_at_) return;
   timer_at_ = next;
   timer_->Set(next, [self = weak()] {
     const auto coordinator = self.lock();
     if (coordinator == nullptr) return;
     coordinator->timer_at_.reset();
+    coordinator->stacks_.Tick(coordinator->timer_->Now());
     if (coordinator->recorder_) coordinator->recorder_->event().mutable_tick();
     coordinator->Step(CoordinatorTick{});
   });

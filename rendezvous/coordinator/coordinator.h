@@ -21,6 +21,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/coordinator/event_ring.h"
 #include "rendezvous/coordinator/recording.h"
+#include "rendezvous/coordinator/stack_requests.h"
 #include "rendezvous/core/charter.h"
 #include "rendezvous/core/coordinator_machine.h"
 #include "rendezvous/core/round_text.h"
@@ -165,6 +166,10 @@ class Coordinator {
   // Stops the workers of a job and ends the job.
   //   Errors: kFailedPrecondition: the job is closed.
   void Stop(const std::string& run_id, const std::string& reason, Reply reply);
+  // Collects the stacks of the workers of the running round, or of one of them, within the limits of StackRequests.
+  //   native: by gdb, which pauses them.
+  //   Errors: kNotFound: no such rank; kFailedPrecondition: no round runs.
+  void Stacks(const std::string& run_id, std::optional<Rank> rank, bool native, Reply reply);
 
   // Passes a record of every step to `sink`. REQUIRES: called before the first step.
   void RecordTo(StepSink sink) { recorder_.emplace(std::move(sink), limits_.registered); }
@@ -197,6 +202,9 @@ class Coordinator {
   void Do(const JobForgotten& e);
   void Do(const GoneNoted& e);
   void Do(const Answer& e);
+  // The nodes whose workers run, or only that of `rank`, and the rank's local rank.
+  absl::StatusOr<std::map<PeerId, StackNode>> StackNodes(const std::string& run_id, std::optional<Rank> rank,
+                                                         std::optional<int>* local_rank) const;
   void WriteLog(const std::string& run_id, const NoteText& text);
   void Send(PeerId peer, SharedMessage message);
   void SetTimer();
@@ -230,6 +238,7 @@ class Coordinator {
   std::set<Listener> ended_;
   std::deque<Held> held_;      // oldest first
   std::deque<Reply> replies_;  // to requests without an answer, oldest first
+  StackRequests stacks_;
 
   // State of the current Step.
   TimePoint now_;

@@ -53,6 +53,8 @@ class FakePeer : public AgentPeer {
         return received_.push_back(absl::StrCat("snapshot r", message.take_snapshot().round()));
       case proto::CoordinatorMessage::kCollectEvidence:
         return received_.push_back(absl::StrCat("evidence r", message.collect_evidence().round()));
+      case proto::CoordinatorMessage::kCollectStacks:
+        return received_.push_back("stacks");
       case proto::CoordinatorMessage::kReport:
         return received_.push_back(absl::StrCat("report r", message.report().round()));
       case proto::CoordinatorMessage::KIND_NOT_SET:

@@ -177,6 +177,38 @@ TEST_F(CoordinatorTest, OperatorErrorsNameJobsAndNodes) {
   EXPECT_THAT(a_.Received(), IsEmpty());
 }
 
+TEST_F(CoordinatorTest, StacksAreAskedOfTheNodesOfTheRound) {
+  std::optional<absl::StatusOr<std::string>> text;
+  const auto ask = [&](std::optional<Rank> rank) {
+    coordinator_->Stacks("", rank, /*native=*/true,
+                         [&](absl::StatusOr<std::string> answer) { text = answer; });
+  };
+  ask({});
+  EXPECT_EQ(text->status(), absl::NotFoundError("the coordinator has no jobs"));
+  SendFrom(a_, Joining("a"));
+  ask({});
+  EXPECT_EQ(text->status(), absl::FailedPreconditionError("no workers of job j run"));
+  SendFrom(b_, Joining("b"));
+  ask(Rank(9));
+  EXPECT_THAT(text->status().ToString(),
+              HasSubstr("NOT_FOUND: no rank 9 runs: the ranks of the round are 0 to "));
+  a_.Received();
+  b_.Received();
+  text.reset();
+  ask({});
+  EXPECT_THAT(a_.Received(), ElementsAre("stacks"));
+  EXPECT_THAT(b_.Received(), ElementsAre("stacks"));
+  EXPECT_TRUE(a_.last().collect_stacks().native());
+  proto::AgentMessage answer;
+  answer.mutable_stacks()->set_request(a_.last().collect_stacks().request());
+  answer.mutable_stacks()->add_missing("gdb is not installed");
+  SendFrom(a_, answer);
+  EXPECT_FALSE(text.has_value());
+  coordinator_->Detach(b_.id, "reset");
+  EXPECT_THAT(text->value(), HasSubstr("host-a: gdb is not installed\n"));
+  EXPECT_THAT(text->value(), HasSubstr("host-b: no answer: its agent has disconnected\n"));
+}
+
 TEST_F(CoordinatorTest, EventsAreInOrder) {
   SendFrom(a_, Joining("a"));
   SendFrom(b_, Joining("b"));

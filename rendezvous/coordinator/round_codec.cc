@@ -184,6 +184,7 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       return NodeLeaving{{}, std::move(reason)};
     }
     case proto::AgentMessage::kJoin:
+    case proto::AgentMessage::kStacks:  // concerns no round; see Coordinator::Receive
     case proto::AgentMessage::KIND_NOT_SET:
       break;
   }

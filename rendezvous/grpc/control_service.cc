@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -90,6 +91,19 @@ grpc::ServerUnaryReactor* ControlService::Stop(grpc::CallbackServerContext* cont
       context,
       [request = *request](Coordinator& c, Coordinator::Reply done) {
         c.Stop(request.run_id(), Reason(request.reason()), std::move(done));
+      },
+      reply);
+}
+
+grpc::ServerUnaryReactor* ControlService::Stacks(grpc::CallbackServerContext* context,
+                                                 const proto::StacksRequest* request,
+                                                 proto::StacksReply* reply) {
+  return Handle(
+      context,
+      [request = *request](Coordinator& c, Coordinator::Reply done) {
+        std::optional<Rank> rank;
+        if (request.has_rank()) rank = Rank(request.rank());
+        c.Stacks(request.run_id(), rank, request.native(), std::move(done));
       },
       reply);
 }

@@ -25,6 +25,8 @@ class ControlService final : public proto::Control::CallbackService {
                                     proto::PreemptReply* reply) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const proto::StopRequest* request,
                                  proto::StopReply* reply) override;
+  grpc::ServerUnaryReactor* Stacks(grpc::CallbackServerContext* context, const proto::StacksRequest* request,
+                                   proto::StacksReply* reply) override;
 
   // Answers all open and later requests with UNAVAILABLE. After this call, handlers on `io` answer no
   // requests. Must be called before the server is shut down.

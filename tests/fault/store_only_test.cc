@@ -143,6 +143,38 @@ TEST_F(CtlTest, StatusShowsTheNodes) {
   for (const auto& agent : agents) EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();
 }
 
+TEST_F(CtlTest, StacksShowsWhereTheWorkersOfAllNodesAre) {
+  Process store({DdprunPath(), "--store-only"});
+  const std::string place = absl::StrCat("--rdzv-endpoint=127.0.0.1:", AwaitPort(store));
+  const auto stacks = [&](const Args& args) {
+    auto ctl = std::make_unique<Process>(Args{ddpctl_, "stacks", place} + args);
+    EXPECT_TRUE(ctl->Wait(seconds(30)).has_value());
+    return ctl;
+  };
+  EXPECT_THAT(stacks({})->err(), HasSubstr("the coordinator has no jobs"));
+  Gate gate;
+  std::vector<std::unique_ptr<Process>> agents;
+  for (int i = 0; i < 2; ++i) {
+    agents.push_back(
+        StartAgent({"--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=job7", place},
+                   {WorkerPath(), gate.flag()}));
+  }
+  for (const auto& agent : agents) ASSERT_THAT(agent->AwaitOut("ready ", 2), SizeIs(2)) << agent->err();
+
+  const auto native = stacks({"--native"});
+  EXPECT_THAT(native->out(), ContainsRegex("ranks 0-3: main thread\n(    .*\n)*    .*AwaitGate\n"));
+  EXPECT_THAT(native->out(), ContainsRegex(": paused rank 0 for [0-9]+ ms, rank 1 for [0-9]+ ms\n"));
+  EXPECT_THAT(stacks({"2", "--native"})->out(), ContainsRegex("rank 2 on [^ ]+: main thread\n"));
+  EXPECT_THAT(stacks({})->out(),
+              HasSubstr(": no worker runs Python; --native shows the stacks of other programs\n"));
+  const auto wrong = stacks({"4"});
+  EXPECT_EQ(wrong->Wait(), ProcessEnd{.code = 3});
+  EXPECT_THAT(wrong->err(), HasSubstr("no rank 4 runs: the ranks of the round are 0 to 3"));
+
+  gate.Open();
+  for (const auto& agent : agents) EXPECT_EQ(agent->Wait(), ProcessEnd{.code = 0}) << agent->err();
+}
+
 TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
   const TakenPort refuses(TakenPort::Kind::kRefuses);
   const FakePeer web("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"), garbage("garbage\r\n"), hangs_up("");
@@ -164,7 +196,9 @@ TEST_F(CtlTest, ErrorsNameTheProblemAndTheRemedy) {
       {{}, 2, {"expected a command (status", "see ddpctl --help"}},
       {{"halt"},
        2,
-       {"expected a command (status, events, drain, preempt, stop or slurm-script), not \"halt\""}},
+       {"expected a command (status, events, drain, preempt, stop, stacks or slurm-script), not \"halt\""}},
+      {{"stacks", "first"}, 2, {"stacks first: expected the rank of a worker, such as 0"}},
+      {{"status", "--native"}, 2, {"--native cannot be used with status"}},
       {{"status", "--rdzv-endpoint=host:x"}, 2, {"--rdzv-endpoint", "a port"}},
       {{"status", "--no-such-option"}, 2, {"no-such-option", "see ddpctl --help"}},
   };

@@ -18,6 +18,7 @@
 namespace ddprun {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -54,25 +55,22 @@ class StuckWorkersTest : public testing::Test {
 
 TEST_F(StuckWorkersTest, EndlessLoop) {
   const std::string found = Find("--loop");
-  EXPECT_THAT(found, HasSubstr("rank 1 on "));
-  EXPECT_THAT(found,
-              HasSubstr(" uses the processor, at step 199; 2 others wait in all-reduce, operation 200"));
+  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ uses the processor in Loop, at step 199;"));
+  EXPECT_THAT(found, HasSubstr("; 2 others wait in all-reduce, operation 200"));
   End();
 }
 
 TEST_F(StuckWorkersTest, SkippedCollective) {
   const std::string found = Find("--skip");
-  EXPECT_THAT(found, HasSubstr("rank 1 on "));
-  EXPECT_THAT(
-      found,
-      HasSubstr(" waits in receive, operation 0, at step 199; 2 others wait in all-reduce, operation 200"));
+  EXPECT_THAT(found,
+              ContainsRegex("rank 1 on [^ ]+ waits in receive, operation 0, at step 199; 2 others wait in "
+                            "all-reduce, operation 200"));
   End();
 }
 
 TEST_F(StuckWorkersTest, Deadlock) {
   const std::string found = Find("--deadlock");
-  EXPECT_THAT(found, HasSubstr("rank 1 on "));
-  EXPECT_THAT(found, HasSubstr(" is in futex"));
+  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ is in .*: futex"));
   EXPECT_THAT(found, HasSubstr(", at step 199; 2 others wait in all-reduce, operation 200"));
   End();
 }
@@ -82,8 +80,7 @@ TEST_F(StuckWorkersTest, FileSystemThatDoesNotAnswer) {
   const auto file = HangingFile::Create(MakeTestDirectory());
   if (!file.ok()) GTEST_SKIP() << file.status();
   const std::string found = Find("--open=" + (*file)->path());
-  EXPECT_THAT(found, HasSubstr("rank 1 on "));
-  EXPECT_THAT(found, HasSubstr(" is in openat"));
+  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ is in .*openat"));
   EXPECT_THAT(found, HasSubstr(", at step 199; 2 others wait in all-reduce, operation 200"));
   (*file)->Release();
   End();

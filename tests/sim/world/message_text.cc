@@ -84,6 +84,8 @@ std::string MessageText(const proto::AgentMessage& message) {
     case proto::AgentMessage::kEvidence:
       return absl::StrCat("Evidence(round ", message.evidence().round(), ", request ",
                           message.evidence().request(), ")");
+    case proto::AgentMessage::kStacks:
+      return absl::StrCat("Stacks(request ", message.stacks().request(), ")");
     case proto::AgentMessage::kHeartbeat:
     case proto::AgentMessage::KIND_NOT_SET:
       break;
@@ -120,6 +122,8 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kCollectEvidence:
       return absl::StrCat("CollectEvidence(round ", message.collect_evidence().round(), ", request ",
                           message.collect_evidence().request(), ")");
+    case proto::CoordinatorMessage::kCollectStacks:
+      return absl::StrCat("CollectStacks(request ", message.collect_stacks().request(), ")");
     case proto::CoordinatorMessage::kTakeSnapshot:
       return absl::StrCat("TakeSnapshot(round ", message.take_snapshot().round(), ": ",
                           message.take_snapshot().reason(),
