@@ -82,8 +82,11 @@ std::string JobText(const boost::json::object& job) {
                    ", step ", Text(job.at("furthest_step")), ", restarts ", Text(job.at("restarts")), " of ",
                    Text(job.at("max_restarts")), ", nodes ", job.at("nodes").as_array().size(), " (",
                    Text(job.at("min_nodes")), " to ", Text(job.at("max_nodes")), ")\n");
-  absl::StrAppend(&text, Line("waiting", job.at("waiting")), Line("last failure", job.at("last_failure")),
-                  Line("ended", job.at("outcome_reason")), Line("last event", job.at("last_transition")));
+  const boost::json::value* const standstill = job.if_contains("standstill");  // earlier releases have none
+  absl::StrAppend(&text, Line("waiting", job.at("waiting")),
+                  standstill ? Line("stands still", *standstill) : "",
+                  Line("last failure", job.at("last_failure")), Line("ended", job.at("outcome_reason")),
+                  Line("last event", job.at("last_transition")));
   if (!job.at("nodes").as_array().empty()) absl::StrAppend(&text, NodeTable(job.at("nodes").as_array()));
   return text;
 }

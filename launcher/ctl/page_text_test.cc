@@ -15,7 +15,7 @@ using ::testing::Not;
 
 constexpr char kPage[] = R"({"service":"ddprun","protocol":3,"jobs":[
   {"run_id":"j","state":"running","outcome":"","outcome_reason":"","round":2,"restarts":1,"max_restarts":3,
-   "min_nodes":1,"max_nodes":4,"furthest_step":57,"last_failure":"rank 1 failed",
+   "min_nodes":1,"max_nodes":4,"furthest_step":57,"last_failure":"rank 1 failed","standstill":"round 2 has made no progress",
    "last_transition":"round 2 with 2 nodes","waiting":"this node is a spare","nodes":[
     {"id":"a","host":"n2","addr":"10.0.0.2","state":"waiting","nproc":8,"group_rank":null,"first_rank":null,
      "step":null,"phase":"","excluded":false,"to_be_drained":false},
@@ -33,6 +33,7 @@ TEST(StatusTableTest, ShowsJobsAndNodes) {
   EXPECT_EQ(view->text,
             "job j: running, round 2, step 57, restarts 1 of 3, nodes 3 (1 to 4)\n"
             "  waiting: this node is a spare\n"
+            "  stands still: round 2 has made no progress\n"
             "  last failure: rank 1 failed\n"
             "  last event: round 2 with 2 nodes\n"
             "  NODE  ADDRESS  STATE                  RANKS STEP PHASE\n"

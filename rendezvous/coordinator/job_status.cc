@@ -96,6 +96,7 @@ boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& mach
       {"max_nodes", machine.policy().max_nodes},
       {"furthest_step", nullptr},
       {"last_failure", machine.last_failure()},
+      {"standstill", machine.standstill()},
       {"last_transition", last == nullptr ? "" : last->reason},
       {"last_transition_ms_ago", last == nullptr ? 0 : (now - last->at) / milliseconds(1)},
       {"last_event", last == nullptr ? 0 : last->seq},

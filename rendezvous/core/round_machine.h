@@ -69,7 +69,8 @@ struct ActiveRound {
   bool unfinished = false;   // workers have exited with 0 without saying that all steps are done
   std::optional<NodePreempted> notice = {};  // the first one since the round was sealed
   HangMachine hang = {};
-  bool hang_proven = false;  // ended because it stood still, and HangFinding::proven
+  std::string standstill = {};  // what was told; empty while it makes progress
+  bool hang_proven = false;     // ended because it stood still, and HangFinding::proven
 };
 
 // A new coordinator waits for the members of the last round.
@@ -152,6 +153,11 @@ class RoundMachine {
   const JobRules& policy() const { return policy_; }
   // The first cause of the last failed round under this coordinator. Empty if no round has failed.
   const std::string& last_failure() const { return last_failure_; }
+  // Of the running round, if users were told that it stands still: since when, and which ranks are behind. Empty otherwise.
+  std::string standstill() const {
+    const auto* const running = std::get_if<Running>(&state_);
+    return running == nullptr ? "" : running->round.standstill;
+  }
   // Returns nullopt if no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
   // How the job ended, and why.

@@ -33,9 +33,11 @@ void RoundMachine::AdvanceHang() {
         break;
       case HangMachine::Act::kTell:
         effects_.push_back(note::StandsStill{round.number, round.hang.idle(), round.hang.Finding().text});
+        round.standstill = ToText(std::get<Note>(effects_.back())).reason;
         break;
       case HangMachine::Act::kTellItMoves:
         effects_.push_back(note::MovesAgain{round.number});
+        round.standstill.clear();
         break;
       case HangMachine::Act::kEnd:
         EndHung();

@@ -73,7 +73,9 @@ TEST_F(RoundStandstillTest, EvidenceThenANoteThenTheEndOfTheRound) {
   EXPECT_THAT(Stand(Level::kStill), IsEmpty());
   const std::string finding = "rank 2 on host-b is stopped by a signal, at step 9; 3 others sleep";
   EXPECT_THAT(Notes(), ElementsAre("round 0 has made no progress for 10 s: " + finding));
+  EXPECT_EQ(machine_->standstill(), "round 0 has made no progress for 10 s: " + finding);
   EXPECT_THAT(Stand(Level::kHung), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_EQ(machine_->standstill(), "");
   EXPECT_EQ(StopReason(), "round 0 has made no progress for 10 s: " + finding);
   Ready("a", 0, 101);
   // The next round starts; the host of a rank that is proven to be behind is charged.
@@ -121,6 +123,7 @@ TEST_F(RoundStandstillTest, ProgressEndsIt) {
   EXPECT_THAT(Notes(), ElementsAre("round 0 has made no progress for 10 s: 2 nodes have sent no evidence"));
   Stands("b", Level::kMoving);
   EXPECT_THAT(Notes(), ElementsAre("round 0 makes progress again"));
+  EXPECT_EQ(machine_->standstill(), "");
   EXPECT_THAT(Stands("a", Level::kHung), IsEmpty());
 }
 
