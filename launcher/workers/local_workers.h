@@ -43,7 +43,7 @@
 namespace ddprun {
 
 // The limit of LocalWorkers::CollectEvidence.
-inline constexpr Duration kEvidenceLimit = milliseconds(3500);
+inline constexpr Duration kEvidenceLimit = milliseconds(4500);
 // The limits of LocalWorkers::CollectStacks, without and with native stacks.
 inline constexpr Duration kStacksLimit = seconds(5);
 inline constexpr Duration kNativeStacksLimit = seconds(12);

@@ -19,8 +19,7 @@ namespace ddprun {
 namespace {
 
 // With the time that JudgeProcesses takes, less than kEvidenceLimit.
-constexpr StackLimits kStackLimits = {
-    .tool = milliseconds(1800), .all = milliseconds(1800), .pause = milliseconds(500)};
+constexpr StackLimits kStackLimits = {.tool = seconds(3), .all = seconds(3), .pause = milliseconds(500)};
 
 // "all_reduce (c10d.py:9), called from <module> (train.py:12)"
 std::string PlaceOf(const ThreadStack& thread) {
@@ -59,6 +58,12 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
   }
   std::vector<std::string> missing = python.missing;
   if (native.empty()) return missing;
+  // The time may not suffice for all, and the places of those that wait for the others matter least.
+  std::stable_partition(native.begin(), native.end(), [&](pid_t pid) {
+    return std::any_of(workers.begin(), workers.end(), [pid](const WorkerEvidence& worker) {
+      return worker.pid == pid && !(worker.operation && worker.operation->in_flight);
+    });
+  });
   StackLimits left = kStackLimits;
   left.all = left.tool =
       std::max<Duration>(left.all - (std::chrono::steady_clock::now() - begun), milliseconds(100));

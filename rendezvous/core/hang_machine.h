@@ -21,7 +21,7 @@ namespace ddprun {
 class HangMachine {
  public:
   // How long the users wait for evidence. What comes later is not in the finding.
-  static constexpr Duration kEvidenceTime = seconds(4);
+  static constexpr Duration kEvidenceTime = seconds(5);
   // The number of bytes of evidence of all nodes together, and of one node.
   static constexpr size_t kMaxBytes = size_t{4} << 20, kMinNodeBytes = 512, kMaxNodeBytes = size_t{64} << 10;
 

@@ -118,7 +118,7 @@ TEST_F(RoundStandstillTest, ProgressEndsIt) {
   Run();
   Stand(Level::kStill);
   Step(NodeHeard{NodeId("a")});
-  now_ += seconds(4);
+  now_ += seconds(5);
   Step(NodeHeard{NodeId("b")});
   EXPECT_THAT(Notes(), ElementsAre("round 0 has made no progress for 10 s: 2 nodes have sent no evidence"));
   Stands("b", Level::kMoving);

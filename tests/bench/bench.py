@@ -12,6 +12,7 @@ from collectives import bench_collectives
 from elastic import bench_calm, bench_elastic
 from goodput import bench_goodput
 from gpu import bench_gpu
+from hang import bench_hang
 from in_place import bench_in_place
 from scale import bench_scale
 from slurm import bench_slurm
@@ -103,6 +104,7 @@ LONG_PARTS = {
     "step": bench_step,
     "calm": bench_calm,
     "goodput": bench_goodput,
+    "hang": bench_hang,
     "gpu": bench_gpu,
     "store": bench_store,
 }
@@ -116,6 +118,7 @@ def main():
     parser.add_argument("--survivor", required=True, help="tests/bench/survivor")
     parser.add_argument("--crowd", required=True, help="tests/bench/agent_crowd")
     parser.add_argument("--tee-worker", required=True, help="tests/bench/tee_worker")
+    parser.add_argument("--varied-worker", required=True, help="tests/bench/varied_worker")
     parser.add_argument("--collective-load", required=True, help="tests/bench/collective_load")
     parser.add_argument("--torchrun", default="", help="path of a current torchrun; if empty, torchrun is not measured")
     parser.add_argument("--resiliency", default="", help="folder of nvidia-resiliency-ext; if empty, it is not measured")
