@@ -98,8 +98,8 @@ TEST_F(HangMachineTest, TheUsersWaitForEvidenceButNotForLong) {
   Set(kA, Level::kStill);
   Set(kB, Level::kStill);
   EXPECT_THAT(Acts(), IsEmpty());
-  EXPECT_EQ(machine_.NextDeadline(), now_ + seconds(3));
-  now_ += seconds(3);
+  EXPECT_EQ(machine_.NextDeadline(), now_ + HangMachine::kEvidenceTime - seconds(1));
+  now_ += HangMachine::kEvidenceTime - seconds(1);
   EXPECT_THAT(Acts(), ElementsAre(Act::kTell));
   EXPECT_EQ(machine_.NextDeadline(), std::nullopt);
   EXPECT_THAT(machine_.Finding().text, testing::HasSubstr("host-b has sent no evidence"));
