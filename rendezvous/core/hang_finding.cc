@@ -138,7 +138,9 @@ std::pair<Ranks, bool> Behind(const Ranks& ranks) {
   const auto operation = [](const RankEvidence& e) {
     return InOperation(e) ? absl::StrCat(e.worker.operation->number, " ", e.worker.operation->kind) : "";
   };
-  if (Ranks found = Outside(ranks, operation); some(found)) return {found, false};
+  // With a majority in none, the ranks in an operation wait for the others.
+  const bool most_are_in_one = Where(ranks, InOperation).size() * 2 > ranks.size();
+  if (Ranks found = Outside(ranks, operation); most_are_in_one && some(found)) return {found, false};
   const std::string first = operation(*ranks[0]);
   const bool same =
       std::all_of(ranks.begin(), ranks.end(), [&](const RankEvidence* e) { return operation(*e) == first; });

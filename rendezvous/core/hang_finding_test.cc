@@ -109,6 +109,17 @@ TEST(HangFindingTest, RanksInOtherOperations) {
   EXPECT_THAT(Behind(FindWhoIsBehind(ranks)), ElementsAre(2, 4));
 }
 
+TEST(HangFindingTest, ARankThatWaitsForTheMajorityIsNotBehind) {
+  auto ranks = Waiting(3);
+  ranks[0].worker.operation.reset();
+  ranks[1].worker.operation.reset();
+  const HangFinding finding = FindWhoIsBehind(ranks);
+  EXPECT_THAT(finding.behind, IsEmpty());
+  EXPECT_EQ(
+      finding.text,
+      "ranks 0 (node0), 1 (node0) sleep; rank 2 on node0 waits in all-reduce, operation 8812, at step 57");
+}
+
 TEST(HangFindingTest, TwoRanksInDifferentOperations) {
   auto ranks = Waiting(2);
   ranks[1].worker.operation->kind = "barrier";
