@@ -37,6 +37,8 @@ class Planner {
       End(calm - Millis(1, 5000), with_its_host ? FaultKind::kTermAgent : FaultKind::kStopJob);
     }
     DrawNotices();
+    const bool hangs = settings_.seed % 3 == 1 || settings_.seed % 15 == 0;
+    if (hangs && settings_.plain == 0) DrawHangs();
     if (settings_.seed % 3 == 0) DrawRegister();
     std::stable_sort(script_.faults.begin(), script_.faults.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
@@ -271,6 +273,50 @@ class Planner {
       for (const int host : hosts) {
         Add(at + (returns ? Duration(milliseconds(back_in)) : left + millis(0, 20000)), FaultKind::kStart,
             {host});
+      }
+    }
+  }
+
+  // Rounds that stand still are found, and workers pause. They have random numbers of their own, as notices have.
+  void DrawHangs() {
+    Random random(settings_.seed, "hangs");
+    const auto millis = [&random](int64_t lo, int64_t hi) { return milliseconds(random.Between(lo, hi)); };
+    // Most other faults end the round before a hung rank is found, so that there are fewer of them, and more time.
+    const double kept = random.Chance(0.7) ? 0.15 : 0.6;
+    std::erase_if(script_.faults, [&](const Fault& fault) {
+      return fault.kind != FaultKind::kStart && !random.Chance(kept);
+    });
+    settings_.calm = std::max(settings_.calm, Duration(millis(40000, 200000)));
+    settings_.total_steps =
+        static_cast<int>(settings_.calm / settings_.step_time) + static_cast<int>(random.Between(5, 30));
+    // In a long job that loses packets, voters may depose a leader without another fault.
+    if (settings_.seed % 3 == 0) settings_.loss_permille = 0;
+    JobRules& rules = settings_.rules;
+    rules.on_hang = random.Chance(0.75) ? OnHang::kRestart : OnHang::kReport;
+    // A slow rank joins its collective before half of the limit, when the evidence is collected.
+    constexpr int kLongestStep = 4500;
+    const bool learnt = random.Chance(0.4);
+    Duration hung_after = seconds(30);
+    if (!learnt) hung_after = millis(2 * kLongestStep + 1000, 40000);
+    rules.hang_timeout = learnt ? HangTimeout::Auto() : HangTimeout::Of(hung_after);
+    const int most = static_cast<int>(kLongestStep * 100 / (ToMillis(settings_.step_time) * 3 / 2));
+    const int faults = static_cast<int>(random.Between(1, 2 + ToMillis(settings_.calm) / 30000));
+    for (int i = 0; i < faults; ++i) {
+      const Duration at = millis(1000, ToMillis(settings_.calm) - 1);
+      std::vector<int> hosts = {static_cast<int>(random.Between(0, settings_.num_hosts - 1))};
+      if (const int other = static_cast<int>(random.Between(0, settings_.num_hosts - 1));
+          other != hosts[0] && random.Chance(0.2)) {
+        hosts.push_back(other);
+      }
+      const int64_t pick = random.Between(0, 9);
+      if (pick < 5) {
+        Add(at, FaultKind::kHangRank, std::move(hosts));
+      } else if (pick < 8) {
+        Add(at, FaultKind::kStallRank, std::move(hosts),
+            millis(ToMillis(hung_after) / 10, ToMillis(hung_after) * 17 / 20));
+      } else {
+        Add(at, FaultKind::kSlowRank, std::move(hosts), millis(2000, 30000),
+            static_cast<int>(random.Between(101, std::clamp(most, 102, 299))));
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/world/hang_rules.h"
 #include "tests/sim/world/sim_agent.h"
 #include "tests/sim/world/sim_coordinator.h"
 
@@ -22,6 +23,7 @@ class Crowd {
     settings_.plain = 1;
     settings_.step_time = seconds(1000);
     job_.settings = &settings_;
+    job_.hangs = &hangs_;
     job_.clock = &clock_;
     job_.tcp = &tcp_;
     job_.disk = &disk_;
@@ -79,6 +81,7 @@ class Crowd {
   SimNetwork network_;
   SimTcp tcp_;
   SimDisk disk_{&clock_, &trace_, Random(1)};
+  HangRules hangs_{&settings_, &clock_, &trace_};
   SimJob job_;
   HostHabits habits_;
   int next_port_ = 1000;

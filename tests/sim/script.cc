@@ -45,6 +45,9 @@ constexpr std::pair<absl::string_view, FaultKind> kKinds[] = {
     {"register-cut", FaultKind::kRegisterCut},
     {"register-slow", FaultKind::kRegisterSlow},
     {"register-lossy", FaultKind::kRegisterLossy},
+    {"hang-rank", FaultKind::kHangRank},
+    {"stall-rank", FaultKind::kStallRank},
+    {"slow-rank", FaultKind::kSlowRank},
     {"stop-job", FaultKind::kStopJob},
 };
 
@@ -189,6 +192,9 @@ absl::Status Check(const Script& script) {
     if (fault.kind == FaultKind::kFailAt && (fault.n < 0 || fault.n > 2)) {
       return Bad(absl::StrCat(ToString(fault), ": n is not 0, 1 or 2"));
     }
+    if (fault.kind == FaultKind::kSlowRank && (fault.n < 100 || fault.n >= 300)) {
+      return Bad(absl::StrCat(ToString(fault), ": n is not 100 to 299"));
+    }
     if (fault.kind == FaultKind::kNotice && fault.length < kShortestNotice) {
       return Bad(absl::StrCat(ToString(fault), ": a notice of less than ", ToMillis(kShortestNotice), " ms"));
     }
@@ -201,6 +207,11 @@ absl::Status Check(const Script& script) {
 absl::string_view ToString(FaultKind kind) {
   return std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& k) { return k.second == kind; })
       ->first;
+}
+
+bool IsOfWorkers(FaultKind kind) {
+  return kind == FaultKind::kFailWorker || kind == FaultKind::kEndParked || kind == FaultKind::kFailAt ||
+         kind == FaultKind::kHangRank || kind == FaultKind::kStallRank || kind == FaultKind::kSlowRank;
 }
 
 bool IsOfNetwork(FaultKind kind) {
@@ -227,6 +238,9 @@ bool MaySilence(FaultKind kind) {
     case FaultKind::kDiskSlow:
     case FaultKind::kDrain:
     case FaultKind::kNotice:
+    case FaultKind::kHangRank:
+    case FaultKind::kStallRank:
+    case FaultKind::kSlowRank:
     case FaultKind::kStopJob:
       return false;
     default:

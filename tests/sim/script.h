@@ -99,6 +99,9 @@ enum class FaultKind {
   kRegisterCut,    // for `length`, the hosts do not reach the register
   kRegisterSlow,   // for `length`, requests to the register and answers take up to n ms longer
   kRegisterLossy,  // for `length`, n percent of the requests to the register are lost, late or not answered
+  kHangRank,       // from its next step on, one worker of the host makes no steps until it is killed
+  kStallRank,      // the same, for `length`
+  kSlowRank,       // for `length`, steps of the host take n percent of their time
   kStopJob,        // an operator stops the job
 };
 
@@ -124,6 +127,8 @@ struct Script {
 inline constexpr Duration kShortestNotice = seconds(1);
 
 absl::string_view ToString(FaultKind kind);
+// Whether the fault acts on running workers of one host only. See DoToWorkers.
+bool IsOfWorkers(FaultKind kind);
 // Whether the fault acts on links between `hosts` and `to`.
 bool IsOfNetwork(FaultKind kind);
 // Whether the fault is one of the service that keeps the register.

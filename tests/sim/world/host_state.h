@@ -46,6 +46,9 @@ struct HostState {
   SimAgent* live() const { return agents.empty() || agents.back()->ended() ? nullptr : agents.back().get(); }
 };
 
+// A fault of IsOfWorkers. Returns whether it has taken effect at once; some take effect later, and are counted then.
+bool DoToWorkers(const Fault& fault, HostState& host, TimePoint now);
+
 // Adds what the processes of a simulation have counted together.
 inline void AddCounts(const SimJob& job, const SimNetwork& network, SimResult& result) {
   result.steps = job.steps_done;

@@ -35,6 +35,7 @@ void RoundRules::Check(const RoundEvent& event, const RoundEffects& effects, con
   sim_now_ = sim_now;
   admission_.Note(event, members_);
   Note(event);
+  NoteHung(effects);
   CheckEnd(event, effects);
   Sealed sealed;
   CheckEffects(effects, sealed);

@@ -80,6 +80,8 @@ class RoundRules {
   // A node has left the job or was taken out.
   void LeaveElectorate(const NodeId& id);
   void Note(const RoundEvent& event);
+  // The machine has ended the round as hung.
+  void NoteHung(const RoundEffects& effects);
   void CheckEffects(const RoundEffects& effects, Sealed& sealed);
   void CheckSealed(const Sealed& sealed);
   void CheckOrder(const Sealed& sealed);

@@ -42,6 +42,7 @@ SimAgent::SimAgent(Place place)
       trace_(place_.job->trace),
       config_(ConfigOf(*place_.job->settings, place_.nproc, place_.expected_hosts)),
       random_(place_.job->settings->seed, absl::StrCat("agent of ", place_.host->name())),
+      evidence_random_(place_.job->settings->seed, absl::StrCat("evidence of ", place_.host->name())),
       driver_({.config = &config_,
                .world = this,
                .timer = std::make_unique<SimTimer>(
@@ -69,6 +70,7 @@ SimAgent::SimAgent(Place place)
                                        InAgent([this, round, step, snapshot] {
                                          if (round != assignment_.round) return;
                                          step_ = step;
+                                         Reported(round, step);
                                          if (snapshot) driver_.Step(SnapshotReported{round, *snapshot});
                                        });
                                      },

@@ -102,7 +102,7 @@ class SimAgent final : private AgentWorld {
   void FenceWorkers(std::optional<BootTime> deadline) override;
   void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
-  void CollectEvidence(EvidenceHandler done) override { done({}, {}); }
+  void CollectEvidence(EvidenceHandler done) override;
   std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
   bool SayFinished(Round) const override {
@@ -130,6 +130,8 @@ class SimAgent final : private AgentWorld {
   // The agent is about to kill its workers but those to spare.
   void CheckGrace(const std::set<LocalRank>& spare) const;
   void OnWorkerEnded(LocalRank rank, const ExitInfo& exit, bool consequence);
+  // All workers of the node have reported this step.
+  void Reported(Round round, int64_t step);
   void OnParked(Round round, LocalRank rank, const std::string& why);
   // Reports to the coordinator, as the warden of the killed agent, that the workers are dead.
   void ReportGone();
@@ -141,6 +143,7 @@ class SimAgent final : private AgentWorld {
   sim::Trace* const trace_;
   const LaunchConfig config_;
   Random random_;
+  Random evidence_random_;
   AgentDriver driver_;
   SimWarden warden_;
   std::unique_ptr<SimLink> found_;  // not null during a search for the coordinator

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/rendezvous.pb.h"
+#include "tests/sim/world/hang_rules.h"
 #include "tests/sim/world/message_text.h"
 #include "tests/sim/world/sim_link.h"
 #include "tests/sim/world/sim_timer.h"
@@ -232,6 +233,7 @@ void SimCoordinator::OnLog(absl::string_view event, absl::string_view reason) {
 
 void SimCoordinator::Check(const RoundEvent& event, const RoundEffects& effects,
                            const RoundMachine& machine) {
+  job_->hangs->Check(this, event, effects, machine);
   if (resumed_) return;
   if (rules_ == nullptr) rules_ = std::make_unique<RoundRules>(job_->trace, machine.policy(), facts_);
   if (checked_) rules_->Check(event, effects, machine, host_->now(), job_->clock->now());

@@ -32,6 +32,12 @@ void SimResult::Add(const SimResult& other) {
   voter_hand_overs += other.voter_hand_overs;
   voter_changes += other.voter_changes;
   quorums_lost += other.quorums_lost;
+  told_still += other.told_still;
+  ended_hung += other.ended_hung;
+  ended_without += other.ended_without;
+  findings += other.findings;
+  late_evidence += other.late_evidence;
+  operators += other.operators;
   packets += other.packets;
   packets_lost += other.packets_lost;
   for (const auto& [kind, count] : other.fired) fired[kind] += count;
@@ -51,8 +57,11 @@ std::string ToString(const SimResult& r) {
       r.succeeded, " jobs succeeded, ", r.takeovers, " takeovers, ", r.hand_overs, " hand-overs\n",
       r.voter_runs, " jobs with voters: ", r.voter_takeovers, " takeovers, ", r.voter_hand_overs,
       " hand-overs, ", r.voter_changes, " changes of voters, ", r.quorums_lost, " quorums lost\n",
-      r.survival.parked, " workers parked, ", r.survival.survived, " went on with their state, ",
-      r.survival.recovered, " committed a step of the round before\nfaults: ", faults);
+      r.told_still, " standstills told, ", r.ended_hung, " rounds ended as hung (", r.ended_without,
+      " without a hung rank), ", r.findings, " findings with all evidence, ", r.late_evidence, " without, ",
+      r.operators, " hung workers killed by an operator\n", r.survival.parked, " workers parked, ",
+      r.survival.survived, " went on with their state, ", r.survival.recovered,
+      " committed a step of the round before\nfaults: ", faults);
 }
 
 }  // namespace ddprun::sim

@@ -40,6 +40,13 @@ struct SimResult {
   int64_t voter_hand_overs = 0;
   int64_t voter_changes = 0;  // sets of voters after the first one
   int64_t quorums_lost = 0;   // jobs of which a quorum of the voters has exited before their end
+  // Jobs with --hang-timeout.
+  int64_t told_still = 0;     // standstills that were told
+  int64_t ended_hung = 0;     // rounds that were ended as hung
+  int64_t ended_without = 0;  // of which had no hung rank, but a pause as long as the limit
+  int64_t findings = 0;       // findings with the evidence of all nodes
+  int64_t late_evidence = 0;  // findings without
+  int64_t operators = 0;      // hung workers that an operator has killed
   int64_t packets = 0;
   int64_t packets_lost = 0;
   std::map<FaultKind, int64_t> fired;  // faults that took effect

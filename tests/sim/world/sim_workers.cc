@@ -9,12 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "tests/sim/world/hang_rules.h"
 
 namespace ddprun::sim {
 namespace {
 
-// Timeout of a collective, including the first connection to the master.
+// Timeout of the first connection to the master, and of a collective in jobs without --hang-timeout.
 constexpr Duration kCollectiveTimeout = seconds(20);
+// With --hang-timeout, which must be the first to act.
+constexpr Duration kLongCollectiveTimeout = seconds(900);
 constexpr Duration kConnectPause = milliseconds(50);
 
 }  // namespace
@@ -298,6 +301,7 @@ void SimWorkers::Write() {
 void SimWorkers::Go(int64_t step) {
   step_ = step;
   step_done_ = false;
+  job_->hangs->Progress(assignment_, host_->name());
   outside_.report(step, snapshot_step_);
   if (step >= job_->settings->total_steps) {
     if (is_master()) Tell("end");
@@ -305,10 +309,11 @@ void SimWorkers::Go(int64_t step) {
   }
   if (is_master()) Tell(absl::StrCat(step));
   const Duration usual = job_->settings->step_time;
-  After(random_.Between(usual / 2, usual + usual / 2), [this] { Done(); });
+  DoStep(random_.Between(usual / 2, usual + usual / 2));
 }
 
 void SimWorkers::Done() {
+  if (paused_) return;
   Prepare();
   if (broken_) return;
   step_done_ = true;
@@ -335,6 +340,7 @@ void SimWorkers::Break(const std::string& why, bool consequence) {
   job_->disk->Kill(writer_);
   HangUp();
   for (const LocalRank rank : alive_) {
+    if (Hangs(rank)) continue;
     host_->After(random_.Between(milliseconds(0), milliseconds(100)),
                  [this, here = std::weak_ptr<bool>(here_), rank, consequence, why] {
                    if (here.expired()) return;
@@ -345,7 +351,8 @@ void SimWorkers::Break(const std::string& why, bool consequence) {
 }
 
 void SimWorkers::Watch() {
-  After(kCollectiveTimeout, [this, said = said_] {
+  const bool judged = job_->settings->rules.hang_timeout != HangTimeout::Off() && step_ >= 0;
+  After(judged ? kLongCollectiveTimeout : kCollectiveTimeout, [this, said = said_] {
     if (over_) return;
     if (said == said_ && !(is_master() && assignment_.group_world_size == 1)) {
       return Break("no message from another node for too long", true);
@@ -358,7 +365,7 @@ void SimWorkers::Signal(int signo, const std::set<LocalRank>& spare) {
   // A write in progress may complete, and plain workers may finish their work.
   if (!plain() && !over_) broken_ = true;
   for (const LocalRank rank : alive_) {
-    if (spare.count(rank) > 0 || !signaled_.insert(rank).second) continue;
+    if ((Hangs(rank) && stopped_) || spare.count(rank) > 0 || !signaled_.insert(rank).second) continue;
     Detail(absl::StrCat("local rank ", rank.value(), " on ", host_->name(), " gets ", SignalName(signo)));
     host_->After(random_.Between(Duration(0), job_->settings->save),
                  [this, here = std::weak_ptr<bool>(here_), rank, signo] {
@@ -393,7 +400,8 @@ void SimWorkers::Park(LocalRank rank, const std::string& why) {
     });
     return;
   }
-  if (may_survive_.count(rank) == 0 || alive_.count(rank) == 0 || !parked_.insert(rank).second) return;
+  if (Hangs(rank) || may_survive_.count(rank) == 0 || alive_.count(rank) == 0 || !parked_.insert(rank).second)
+    return;
   ++job_->survival.parked;
   Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
                       " parks: ", why));
@@ -439,6 +447,7 @@ void SimWorkers::End(LocalRank rank, ExitInfo exit, bool consequence) {
   if (alive_.erase(rank) == 0) return;
   parked_.erase(rank);
   processes_.erase(rank);
+  job_->hangs->Gone(assignment_, rank, host_->name(), alive_.empty());
   Detail(absl::StrCat("rank ", assignment_.first_rank.value() + rank.value(), " on ", host_->name(),
                       " ends: ", ddprun::ToString(exit)));
   // A worker that fails breaks its group, and Break closes the sockets. Otherwise the sockets are closed when
@@ -463,6 +472,7 @@ void SimWorkers::Vanish() {
   if (!here_) return;
   here_.reset();
   broken_ = true;
+  for (const LocalRank rank : alive_) job_->hangs->Gone(assignment_, rank, host_->name(), true);
   alive_.clear();
   parked_.clear();
   processes_.clear();

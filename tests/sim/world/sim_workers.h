@@ -15,6 +15,7 @@
 #include "base/assignment.h"
 #include "base/exit_info.h"
 #include "base/ids.h"
+#include "base/worker_evidence.h"
 #include "tests/sim/script.h"
 #include "tests/sim/world/random.h"
 #include "tests/sim/world/sim_disk.h"
@@ -24,8 +25,11 @@
 
 namespace ddprun::sim {
 
+class HangRules;
+
 // State shared by all processes of a simulation.
 struct SimJob {
+  HangRules* hangs = nullptr;
   std::function<void(const std::string& host)> fence_fell = {};
   const Settings* settings = nullptr;
   SimClock* clock = nullptr;
@@ -50,6 +54,12 @@ struct HostHabits {
   // At this point of a step, one worker of the host is killed.
   enum class Point { kNever = -1, kPrepared = 0, kCommitted = 1, kContinued = 2 };
   Point fail_at = Point::kNever;
+  // One worker of the host makes no steps for this time, from its next step on; Duration::max(): until it is killed.
+  std::optional<Duration> pause;
+  // Until this simulated time, steps of the host take so many percent of their time.
+  TimePoint slow_until;
+  int slow = 100;
+  bool slow_counted = true;  // whether a step has been slow
 };
 
 // There is one process per local rank. The collective of the nodes is a star: each node reports each step to
@@ -114,6 +124,9 @@ class SimWorkers {
     return std::any_of(alive_.begin(), alive_.end(), [&](LocalRank rank) { return !spare.contains(rank); });
   }
   Round round() const { return assignment_.round; }
+  const Assignment& assignment() const { return assignment_; }
+  // What evidence says of the workers that run, except idle times.
+  std::vector<WorkerEvidence> Evidence() const;
 
  private:
   struct Peer {
@@ -137,6 +150,10 @@ class SimWorkers {
   void Decide();
   // The workers of this node take their `actions`, by local rank: j for one that joins with `value`.
   void Continue(int64_t step, uint64_t value, const std::string& actions, int64_t start);
+  // The next step of this node, which takes so long if no worker is slow or pauses.
+  void DoStep(Duration time);
+  // Whether this worker makes no step, and does not react to the end of the round.
+  bool Hangs(LocalRank rank) const { return hangs_ && paused_ == rank; }
   void Prepare();
   void Commit(int64_t step);  // no effect on workers that have not prepared the step
   void FailAt(HostHabits::Point point);
@@ -176,10 +193,13 @@ class SimWorkers {
   bool notice_ = false;    // the workers of this node have a notice
   bool stopping_ = false;  // the master writes the last snapshot before all stop
 
-  int64_t start_no_ = 0;    // see StateRules::Start
-  int64_t step_ = -1;       // steps done by all nodes; -1: not all nodes have connected
-  bool step_done_ = false;  // this node has done its part of the next step
-  uint64_t said_ = 0;       // messages and finished writes so far, for Watch
+  int64_t start_no_ = 0;             // see StateRules::Start
+  int64_t step_ = -1;                // steps done by all nodes; -1: not all nodes have connected
+  bool step_done_ = false;           // this node has done its part of the next step
+  std::optional<LocalRank> paused_;  // makes no step
+  bool hangs_ = false;               // until it is killed
+  bool stopped_ = false;             // because it is stopped, so that only SIGKILL ends it
+  uint64_t said_ = 0;                // messages and finished writes so far, for Watch
   std::optional<int64_t> snapshot_step_;
   SimDisk::WriterId writer_ = 0;
   SimDisk::WriterId seen_ = 0;

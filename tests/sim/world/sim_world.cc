@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/world/disturbances.h"
+#include "tests/sim/world/hang_rules.h"
 #include "tests/sim/world/host_state.h"
 #include "tests/sim/world/registered_world.h"
 #include "tests/sim/world/sim_agent.h"
@@ -40,8 +41,10 @@ class World {
         tcp_(&clock_, &network_),
         disk_(&clock_, &trace_, Random(settings_.seed, "disk")),
         state_([this](const std::string& rule) { Broken(rule); }),
-        random_(settings_.seed, "world") {
+        random_(settings_.seed, "world"),
+        hangs_(&settings_, &clock_, &trace_) {
     job_.settings = &settings_;
+    job_.hangs = &hangs_;
     job_.clock = &clock_;
     job_.tcp = &tcp_;
     job_.disk = &disk_;
@@ -169,6 +172,7 @@ class World {
   void Do(Fault fault) {
     Say(absl::StrCat("* ", ToString(fault)));
     if (MaySilence(fault.kind)) trouble_until_ = std::max(trouble_until_, clock_.now() + fault.length);
+    hangs_.DisturbedUntil(trouble_until_);
     if (registered_) {
       const bool of_hosts = !fault.hosts.empty();
       fault.hosts = registered_->Resolve(fault.hosts);
@@ -234,6 +238,7 @@ class World {
     Host& host = *hosts_[index];
     SimAgent* const agent = host.live();
     const bool hosts_it = hosted() && index == 0;
+    if (IsOfWorkers(fault.kind)) return DoToWorkers(fault, host, clock_.now());
     switch (fault.kind) {
       case FaultKind::kStart:
         return index < settings_.num_hosts && Start(index);
@@ -278,21 +283,12 @@ class World {
           if (--host.suspends == 0) Resume(host);
         });
         return agent != nullptr;
-      case FaultKind::kFailWorker:
-        if (agent == nullptr || agent->warden().unparked() == 0 || host.host->suspended()) return false;
-        agent->FailWorker(fault.n < 0 ? ExitInfo(Signaled{-fault.n, false}) : ExitInfo(Exited{fault.n}));
-        return true;
       case FaultKind::kDeafWorkers:
         return SetHabit(fault, host, &HostHabits::deaf, &Host::deaf);
       case FaultKind::kNoExec:
         return SetHabit(fault, host, &HostHabits::no_exec, &Host::no_exec);
       case FaultKind::kHangWorkers:
         return SetHabit(fault, host, &HostHabits::hang, &Host::hang);
-      case FaultKind::kEndParked:
-        return agent != nullptr && !host.host->suspended() && agent->FailParked();
-      case FaultKind::kFailAt:  // counted when it happens
-        host.habits.fail_at = static_cast<HostHabits::Point>(fault.n);
-        return false;
       case FaultKind::kReset:
         return agent != nullptr && agent->ResetLink();
       case FaultKind::kNotice:
@@ -455,6 +451,7 @@ class World {
     result_.broken = trace_.broken();
     result_.trace_hash = trace_.hash();
     AddCounts(job_, network_, result_);
+    hangs_.AddCounts(result_);
     for (const auto& c : coordinators_) c->AddCounts(result_);
     if (registered_) registered_->AddCounts(result_);
     return result_;
@@ -470,6 +467,7 @@ class World {
   SimDisk disk_;
   StateRules state_;
   Random random_;
+  HangRules hangs_;
   SimJob job_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<std::string, HostId> by_addr_;
