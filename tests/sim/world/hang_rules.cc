@@ -70,6 +70,7 @@ void HangRules::Hangs(const Assignment& assignment, LocalRank local_rank, std::f
   if (!on()) return;
   RoundState& round = At(assignment);
   const bool first = round.hanging.empty();
+  round.had_hung = true;
   round.hanging[assignment.first_rank.value() + local_rank.value()] = std::move(kill);
   if (!first) return;
   round.hangs_since = clock_.now();
@@ -176,7 +177,8 @@ void HangRules::Check(const void* coordinator, const RoundEvent& event, const Ro
 
 void HangRules::OnNote(RoundState& round, Round number, const note::StandsStill& note) {
   ++(note.ends ? ended_ : told_);
-  ended_without_ += note.ends && round.hanging.empty();
+  if (note.ends && !round.had_hung)
+    Broken(absl::StrCat("round ", number.value(), " is ended as hung, but none of its ranks has hung"));
   if (!note.ends) round.told = clock_.now();
   Duration least = learns() ? (note.ends ? kLeastHung : kLeastLimit) : settings_.rules.hang_timeout.given();
   if (!note.ends) least -= seconds(1);
@@ -219,7 +221,6 @@ void HangRules::CheckFinding(const RoundState& round, Round number, const std::s
 void HangRules::AddCounts(SimResult& result) const {
   result.told_still += told_;
   result.ended_hung += ended_;
-  result.ended_without += ended_without_;
   result.findings += findings_;
   result.late_evidence += late_evidence_;
   result.operators += operators_;

@@ -28,7 +28,7 @@ namespace ddprun::sim {
 //   disturbance of agents, coordinators and the network. Evidence that is missing or late does not delay this. A request for a snapshot
 //   counts as a disturbance until it times out.
 // - A round is ended as hung only after a time without a step, on each node, of at least the limit. It is told only after a time
-//   without a step of at least the limit, less a second. So a round without a hung rank, whose pauses are shorter, is never ended.
+//   without a step of at least the limit, less a second. A round none of whose ranks has hung is never ended.
 // - If the evidence of all nodes came in time, the finding about a round with hung ranks names no rank that waits in a collective. It
 //   names some rank, unless more than half of the ranks hang.
 //
@@ -71,6 +71,7 @@ class HangRules {
     int64_t world_size = 0;
     std::map<std::string, Host> hosts;                 // whose workers have begun a step, and have not ended
     std::map<int64_t, std::function<void()>> hanging;  // by rank
+    bool had_hung = false;                             // a rank has hung, which may have been killed since
     TimePoint hangs_since;                             // of the first one
     std::optional<TimePoint> told;                     // since hangs_since
     bool over = false;
@@ -105,7 +106,7 @@ class HangRules {
   Duration longest_{};  // the longest time between two steps of a node so far
   bool cut_off_ =
       false;  // the end of a round has cut off a pause of a hung round; then agents allow longer pauses
-  int64_t told_ = 0, ended_ = 0, ended_without_ = 0, findings_ = 0, late_evidence_ = 0, operators_ = 0;
+  int64_t told_ = 0, ended_ = 0, findings_ = 0, late_evidence_ = 0, operators_ = 0;
 };
 
 }  // namespace ddprun::sim

@@ -43,7 +43,6 @@ struct SimResult {
   // Jobs with --hang-timeout.
   int64_t told_still = 0;     // standstills that were told
   int64_t ended_hung = 0;     // rounds that were ended as hung
-  int64_t ended_without = 0;  // of which had no hung rank, but a pause as long as the limit
   int64_t findings = 0;       // findings with the evidence of all nodes
   int64_t late_evidence = 0;  // findings without
   int64_t operators = 0;      // hung workers that an operator has killed
