@@ -22,6 +22,7 @@
 #include "base/time.h"
 #include "ddprun/communicator.h"
 #include "ddprun/status.h"
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/host_group.h"
 #include "worker_sdk/comm/testing/file_store.h"
@@ -179,6 +180,7 @@ void UseAll(Communicator& world, Communicator* group, Buffer* buffer) {
 }
 
 TEST_F(RetireTest, ThreadsConnectionsAndSharedMemoryAreGone) {
+  (void)internal::OperationPageFd();  // it exists until the process exits
   const int num_threads = NumThreads();
   const std::multiset<std::string> descriptors = Descriptors();
   ASSERT_TRUE(SharedMappings().empty());
