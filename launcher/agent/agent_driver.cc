@@ -134,9 +134,12 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
       return world_.OnWaitingFor(message.waiting().text(), milliseconds(message.waiting().start_in_ms()));
     case proto::CoordinatorMessage::kStart:
       return Step(RoundStarted{FromStart(message.start()), message.start().reason()});
-    case proto::CoordinatorMessage::kStop:
-      return Step(RoundStopped{Round(message.stop().round()), message.stop().reason(),
-                               message.stop().no_round_follows()});
+    case proto::CoordinatorMessage::kStop: {
+      const proto::Stop& stop = message.stop();
+      RoundStopped stopped{Round(stop.round()), stop.reason(), stop.no_round_follows()};
+      for (const int rank : stop.hung_local_ranks()) stopped.hung.emplace_back(rank);
+      return Step(stopped);
+    }
     case proto::CoordinatorMessage::kDismiss: {
       const Dismissal reason = DecodeDismissal(message.dismiss().reason());
       world_.OnDismissed();

@@ -90,6 +90,9 @@ void AgentMachine::On(const RoundStopped& e) {
   if (state_ == State::kRunning) {
     no_round_follows_ = e.no_round_follows;
     Stop(SIGTERM);
+    std::set<LocalRank> others = alive_;
+    for (const LocalRank rank : e.hung) others.erase(rank);
+    if (others != alive_) effects_.push_back(SignalWorkers{SIGKILL, std::move(others)});
   } else if (state_ == State::kStopping && e.no_round_follows) {
     no_round_follows_ = true;
     EndSurvival(SIGTERM);

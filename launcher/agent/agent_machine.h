@@ -80,7 +80,8 @@ struct RoundStarted {
 struct RoundStopped {
   Round round;
   std::string reason;
-  bool no_round_follows = false;  // for this node: the job closes, or the node is drained
+  bool no_round_follows = false;     // for this node: the job closes, or the node is drained
+  std::vector<LocalRank> hung = {};  // they get SIGKILL at once
 };
 // The coordinator's last message to this node.
 struct Dismissed {

@@ -78,6 +78,14 @@ TEST_F(AgentMachineTest, WorkersThatIgnoreSigtermAreKilledAfterTheGracePeriod) {
   EXPECT_THAT(Gone(), ElementsAre("ready r0"));
 }
 
+// A stopped process does not react to SIGTERM. The others have their grace period.
+TEST_F(AgentMachineTest, AWorkerBecauseOfWhichTheRoundStoodStillIsKilledAtOnce) {
+  Start(0);
+  EXPECT_THAT(Step(RoundStopped{.round = Round(0), .reason = "it hangs", .hung = {LocalRank(1)}}),
+              ElementsAre("SIGTERM", "SIGKILL except 0"));
+  EXPECT_EQ(machine_.NextDeadline(), now_ + seconds(30));
+}
+
 TEST_F(AgentMachineTest, AStopAfterSuccessIsAnsweredImmediately) {
   Start(0);
   Ended(0, Exited{0});

@@ -223,6 +223,8 @@ proto::CoordinatorMessage EncodeOrder(const RoundEffect& order, TimePoint now) {
     out.mutable_stop()->set_round(e->round.value());
     out.mutable_stop()->set_reason(ToText(e->reason));
     out.mutable_stop()->set_no_round_follows(e->no_round_follows);
+    for (const LocalRank rank : e->hung)
+      out.mutable_stop()->add_hung_local_ranks(static_cast<int>(rank.value()));
   } else if (const auto* e = std::get_if<TakeSnapshot>(&order)) {
     out.mutable_take_snapshot()->set_round(e->round.value());
     out.mutable_take_snapshot()->set_reason(ToText(e->reason));

@@ -178,6 +178,8 @@ struct StopWorkers {
   Round round = {};
   EndOfRound reason = {};
   bool no_round_follows = false;  // on this node
+  // Workers because of which the round stood still. They get SIGKILL at once.
+  std::vector<LocalRank> hung = {};
 };
 // Request a snapshot from the workers of `round`, then answer with SnapshotTaken. The round may end first. With `left` and
 // without `stop_within`, the node takes only note of the time that is left; its workers are not asked.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rendezvous/core/round_machine.h"
@@ -40,7 +41,13 @@ inline std::string Word(const RoundEffect& effect) {
                         a.restart_count, " ", a.master_addr, ":", a.master_port);
   }
   if (const auto* e = std::get_if<StopWorkers>(&effect))
-    return absl::StrCat(e->node.value(), ":stop r", e->round.value(), e->no_round_follows ? " for good" : "");
+    return absl::StrCat(
+        e->node.value(), ":stop r", e->round.value(), e->no_round_follows ? " for good" : "",
+        e->hung.empty()
+            ? ""
+            : absl::StrCat(" kill ", absl::StrJoin(e->hung, ",", [](std::string* out, LocalRank r) {
+                             absl::StrAppend(out, r.value());
+                           })));
   if (const auto* e = std::get_if<TakeSnapshot>(&effect))
     return absl::StrCat(e->node.value(), ":snapshot r", e->round.value(), e->stop_within ? " and stop" : "",
                         e->left ? " and leave" : "");

@@ -72,7 +72,17 @@ void RoundMachine::EndHung() {
   FailureReported why{failure.cause};
   round.losses.ToldAtOnce(
       NodeId(), std::move(failure));  // of no node, so that the failures of a node do not replace it
+  const size_t before = effects_.size();
   Drain(std::move(why));
+  for (size_t i = before; i < effects_.size(); ++i) {
+    auto* const stop = std::get_if<StopWorkers>(&effects_[i]);
+    const Member* const member = stop == nullptr ? nullptr : membership_.Find(stop->node);
+    if (member == nullptr) continue;
+    for (const RankEvidence& e : finding.behind) {
+      if (e.rank.value() - e.worker.local_rank.value() == member->first_rank.value())
+        stop->hung.push_back(e.worker.local_rank);
+    }
+  }
 }
 
 }  // namespace ddprun

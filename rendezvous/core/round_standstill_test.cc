@@ -74,7 +74,7 @@ TEST_F(RoundStandstillTest, EvidenceThenANoteThenTheEndOfTheRound) {
   const std::string finding = "rank 2 on host-b is stopped by a signal, at step 9; 3 others sleep";
   EXPECT_THAT(Notes(), ElementsAre("round 0 has made no progress for 10 s: " + finding));
   EXPECT_EQ(machine_->standstill(), "round 0 has made no progress for 10 s: " + finding);
-  EXPECT_THAT(Stand(Level::kHung), ElementsAre("a:stop r0", "b:stop r0"));
+  EXPECT_THAT(Stand(Level::kHung), ElementsAre("a:stop r0", "b:stop r0 kill 0"));
   EXPECT_EQ(machine_->standstill(), "");
   EXPECT_EQ(StopReason(), "round 0 has made no progress for 10 s: " + finding);
   Ready("a", 0, 101);

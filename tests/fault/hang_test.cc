@@ -18,7 +18,7 @@ class HangTest : public TrainingTest {
   // Waits until enough steps are known for a limit of 10 s. Snapshots are taken every 10 steps; they are too few for a limit of their
   // own.
   void StartSteps() {
-    StartTraining({.options = {"--shutdown-timeout=1", "--max-restarts=1", "--on-hang=restart"}});
+    StartTraining({.options = {"--max-restarts=1", "--on-hang=restart"}});
     job().AwaitPrinted(0, "step=35/");
   }
 };

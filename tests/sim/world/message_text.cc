@@ -110,7 +110,12 @@ std::string MessageText(const proto::CoordinatorMessage& message) {
     }
     case proto::CoordinatorMessage::kStop:
       return absl::StrCat("Stop(round ", message.stop().round(), ": ", message.stop().reason(),
-                          message.stop().no_round_follows() ? "; no round follows" : "", ")");
+                          message.stop().no_round_follows() ? "; no round follows" : "",
+                          message.stop().hung_local_ranks().empty()
+                              ? ""
+                              : absl::StrCat("; local ranks ",
+                                             absl::StrJoin(message.stop().hung_local_ranks(), ", "), " hang"),
+                          ")");
     case proto::CoordinatorMessage::kDismiss: {
       const std::string why =
           message.dismiss().message().empty() ? "" : absl::StrCat(": ", message.dismiss().message());
