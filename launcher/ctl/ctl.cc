@@ -55,7 +55,7 @@ constexpr char kUsage[] =
   stacks [RANK]
               show where the workers are, or one of them: the stacks of their threads, equal ones once. Python
               stacks by py-spy, without a pause; with --native also those of native code by gdb, which pauses
-              each process for up to a second
+              each process for at most half a second
   slurm-script
               print a batch script for Slurm; it needs no coordinator and has options of its own: ddpctl
               slurm-script --help

@@ -118,8 +118,8 @@ class LocalWorkers {
   // result. `missing`: what could not be collected, and what would allow it; one line each.
   void CollectEvidence(
       std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done);
-  // Collects the stacks of workers, within kStacksLimit or kNativeStacksLimit, then calls `done` once, on `io`. One call at a time: others get no stacks, and
-  // are told so.
+  // Collects the stacks of workers, within kStacksLimit or kNativeStacksLimit, then calls `done` once, on `io`. One call at a time:
+  // others get no stacks, and are told so.
   void CollectStacks(const proto::CollectStacks& order, std::function<void(proto::Stacks)> done);
   // Signs of progress besides reports; see AgentWorld.
   AgentWorld::WorkerSigns Signs();

@@ -25,8 +25,7 @@ struct WorkerTree {
 constexpr size_t kMaxNameBytes = 100;
 constexpr size_t kOverhead = 64;  // bytes of a worker or a thread in the message, besides its texts
 
-// The stacks of the workers. What exceeds `max_bytes` is left out, the last threads
-// of each worker first.
+// The stacks of the workers. What exceeds `max_bytes` is left out, the last threads of each worker first.
 proto::Stacks Encode(const std::vector<WorkerTree>& workers, const Stacks& stacks, size_t max_bytes) {
   proto::Stacks message;
   for (const std::string& line : stacks.missing) message.add_missing(Utf8Line(line, kMaxNameBytes * 5));
