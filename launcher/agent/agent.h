@@ -112,10 +112,10 @@ class Agent final : private AgentWorld {
     workers_.CollectStacks(order, std::move(done));
   }
   WorkerSigns Signs() override { return workers_.Signs(); }
-  void LookForActivity(std::function<void(std::vector<LocalRank>)> done) override {
-    workers_.LookForActivity(std::move(done));
+  bool LookForActivity(std::function<void(std::vector<LocalRank>)> done) override {
+    return workers_.LookForActivity(std::move(done));
   }
-  bool sees_activity() const override { return true; }
+  bool sees_activity() const override { return ProcShowsThisProcess(); }
   std::optional<int64_t> SlowestStep(Round round) const override { return workers_.SlowestStep(round); }
   int64_t FurthestStep(Round round) const override { return workers_.FurthestStep(round); }
   bool SayFinished(Round round) const override { return workers_.SayFinished(round); }

@@ -209,10 +209,12 @@ void AgentDriver::LookAround() {
   if (signs.output_held) beats_.Skip(now);
   for (const LocalRank worker : signs.touched) beats_.Touched(worker, now);
   if (!beats_.needs_signs()) return;
-  world_.LookForActivity([this, round = last_->assignment.round](const std::vector<LocalRank>& workers) {
-    if (!beating_ || round != last_->assignment.round) return;
-    for (const LocalRank worker : workers) beats_.Seen(worker, timer_->Now());
-  });
+  const bool looks =
+      world_.LookForActivity([this, round = last_->assignment.round](const std::vector<LocalRank>& workers) {
+        if (!beating_ || round != last_->assignment.round) return;
+        for (const LocalRank worker : workers) beats_.Seen(worker, timer_->Now());
+      });
+  if (!looks) beats_.Skip(now);  // nothing is known of the time since the last look
 }
 
 void AgentDriver::Look() {
@@ -262,6 +264,7 @@ void AgentDriver::Do(const StartWorkers& e) {
   beats_.Begin(config_.num_local_workers, e.assignment.world_size, timer_->Now());
   told_ = {};
   looked_at_ = timer_->Now();
+  (void)world_.Signs();  // those of the workers of the round before
   world_.StartWorkers(e.assignment, e.keep);
 }
 

@@ -95,8 +95,9 @@ class AgentWorld {
   };
   virtual WorkerSigns Signs() { return {}; }
   // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, or
-  // never if that takes too long. Does not call `done` after OnFinish.
-  virtual void LookForActivity(std::function<void(std::vector<LocalRank>)> /*done*/) {}
+  // never if that takes too long. Does not call `done` after OnFinish. Returns false, and does nothing, while the call before has not
+  // been answered.
+  virtual bool LookForActivity(std::function<void(std::vector<LocalRank>)> /*done*/) { return true; }
   // Whether LookForActivity can find any.
   virtual bool sees_activity() const { return false; }
   // Records that this worker has ended its round for the reason `why`, without being asked, as a failure of the worker.

@@ -1,6 +1,7 @@
 // Runs blocking work, such as a name lookup, in a thread, with a deadline.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,5 +30,25 @@ void ComputeInBackground(boost::asio::io_context& io, Duration limit, std::funct
       io, limit, [result, work = std::move(work)] { *result = work(); },
       [result, done = std::move(done)](bool in_time) { done(in_time ? std::move(*result) : std::nullopt); });
 }
+
+// Tells whether the work of the last call still runs, which it may do for ever after its limit.
+//   Threads: one caller at a time; the work may set the flag in its own thread.
+class LastWork {
+ public:
+  // Returns the flag that the work sets when it ends. The work must own it.
+  std::shared_ptr<std::atomic<bool>> Begin() {
+    const auto ended = std::make_shared<std::atomic<bool>>(false);
+    ended_ = ended;
+    return ended;
+  }
+  // False also if the work was never started, because its flag is gone.
+  bool runs() const {
+    const auto ended = ended_.lock();
+    return ended != nullptr && !ended->load();
+  }
+
+ private:
+  std::weak_ptr<std::atomic<bool>> ended_;
+};
 
 }  // namespace ddprun

@@ -11,6 +11,13 @@
 
 namespace ddprun {
 
+namespace {
+
+// A worker may write a line for each step. More than this is removed.
+constexpr int64_t kMaxBytes = 64 << 10;
+
+}  // namespace
+
 HeartbeatFiles::HeartbeatFiles(int num_workers) : files_(num_workers) {
   if (!ProcShowsThisProcess()) return;
   for (File& file : files_) {
@@ -33,7 +40,11 @@ HeartbeatFiles::State HeartbeatFiles::StateOf(const File& file) {
 std::vector<LocalRank> HeartbeatFiles::Changed() {
   std::vector<LocalRank> changed;
   for (size_t i = 0; i < files_.size(); ++i) {
-    const State now = StateOf(files_[i]);
+    State now = StateOf(files_[i]);
+    if (now.size > kMaxBytes && ftruncate(files_[i].fd.get(), 0) == 0) {
+      files_[i].last = {};
+      now = StateOf(files_[i]);
+    }
     if (std::exchange(files_[i].last, now) != now) changed.emplace_back(static_cast<int>(i));
   }
   return changed;

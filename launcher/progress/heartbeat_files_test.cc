@@ -39,6 +39,15 @@ TEST(HeartbeatFilesTest, AnyChangeIsAHeartbeat) {
   EXPECT_THAT(files.Changed(), ElementsAre(LocalRank(0), LocalRank(1)));
 }
 
+TEST(HeartbeatFilesTest, AFileThatGrowsDoesNotFillTheMemory) {
+  HeartbeatFiles files(1);
+  const std::string path = files.path(LocalRank(0));
+  std::ofstream(path, std::ios::app) << std::string(100'000, 'x');
+  EXPECT_THAT(files.Changed(), ElementsAre(LocalRank(0)));
+  EXPECT_EQ(std::filesystem::file_size(path), 0u);
+  EXPECT_THAT(files.Changed(), IsEmpty());
+}
+
 // Workers are shells or scripts of any language.
 TEST(HeartbeatFilesTest, AProgramTouchesTheFile) {
   HeartbeatFiles files(1);

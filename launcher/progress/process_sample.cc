@@ -89,6 +89,7 @@ std::map<pid_t, ProcessSample> SampleProcesses(const std::vector<pid_t>& roots, 
       }
       if (sample.tracer != 0) continue;
       sample.tracer = TracerOf(pid);
+      if (sample.tracer != 0 && DescendsFrom(sample.tracer, getpid())) sample.tracer = 0;  // a tool of ours
       if (sample.tracer == 0) continue;
       const auto tracer = ReadProcess(sample.tracer);
       sample.tracer_name = tracer ? tracer->comm : "";

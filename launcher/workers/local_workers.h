@@ -22,6 +22,7 @@
 #include "launcher/agent/agent_log.h"
 #include "launcher/agent/agent_observer.h"
 #include "launcher/agent/agent_world.h"
+#include "launcher/agent/background_task.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/gpu/gpu_watch.h"
 #include "launcher/logs/console.h"
@@ -123,8 +124,7 @@ class LocalWorkers {
   void CollectStacks(const proto::CollectStacks& order, std::function<void(proto::Stacks)> done);
   // Signs of progress besides reports; see AgentWorld.
   AgentWorld::WorkerSigns Signs();
-  // Calls `done` on `io`; never if /proc does not answer.
-  void LookForActivity(std::function<void(std::vector<LocalRank>)> done);
+  bool LookForActivity(std::function<void(std::vector<LocalRank>)> done);
   std::optional<int64_t> SlowestStep(Round round) const;
   int64_t FurthestStep(Round round) const;
   // Whether each worker's last report in `round` says that all steps are done.
@@ -209,8 +209,7 @@ class LocalWorkers {
 
   HeartbeatFiles heartbeats_;
   ActivityTable activity_;
-  bool collecting_stacks_ = false;
-  bool looking_ = false;  // ReadActivities has not answered
+  LastWork stacks_work_, activity_work_;
 
   WorkerMonitor watch_;
   WardenClient processes_;

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,7 +20,7 @@
 namespace ddprun {
 namespace {
 
-// With the time that JudgeProcesses takes, less than kEvidenceLimit.
+// With the time that JudgeProcesses usually takes, less than kEvidenceLimit. What comes later is lost.
 constexpr StackLimits kStackLimits = {.tool = seconds(3), .all = seconds(3), .pause = milliseconds(500)};
 
 // "all_reduce (c10d.py:9), called from <module> (train.py:12)"
@@ -35,7 +37,8 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
   std::map<pid_t, std::vector<pid_t>> processes;  // by worker
   for (const WorkerEvidence& worker : workers) {
     const auto root = static_cast<pid_t>(worker.pid);
-    if (root <= 0) continue;
+    // A tool that waits for a process that is blocked in the kernel may hang, too.
+    if (root <= 0 || worker.state == WorkerEvidence::State::kBlocked) continue;
     processes[root] = ProcessesOf(root);
     all.insert(all.end(), processes[root].begin(), processes[root].end());
   }
@@ -53,8 +56,7 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
     const std::vector<pid_t>& tree = processes[static_cast<pid_t>(worker.pid)];
     const bool found =
         std::any_of(tree.begin(), tree.end(), [&](pid_t pid) { return add(python, pid, worker); });
-    // A debugger that waits for a process in the kernel would hang, too.
-    if (!found && !tree.empty() && worker.state != WorkerEvidence::State::kBlocked) native.push_back(tree[0]);
+    if (!found && !tree.empty()) native.push_back(tree[0]);
   }
   std::vector<std::string> missing = python.missing;
   if (native.empty()) return missing;
@@ -90,39 +92,58 @@ void LocalWorkers::CollectEvidence(
       evidence.step = report->step;
       evidence.phase = std::string(NameOf(report->phase));
     }
-    if (reports_ != nullptr) evidence.operation = reports_->Operation(worker.local_rank);
+    if (reports_ != nullptr) evidence.operation = reports_->Operation(worker.local_rank, worker.pid);
   }
-  struct Judged {
-    std::vector<WorkerEvidence> workers;
-    std::vector<std::string> missing = {};
+  // What is known so far, also if the stacks do not come.
+  struct Known {
+    std::mutex mu;
+    std::optional<std::vector<WorkerEvidence>> judged;
+    std::vector<std::string> missing;
   };
-  ComputeInBackground<Judged>(
+  const auto known = std::make_shared<Known>();
+  RunInBackground(
       io_, kEvidenceLimit,
-      [workers] {
-        Judged judged{workers};
-        if (!JudgeProcesses(judged.workers))
-          judged.missing.emplace_back("there are too many threads to look at all of them");
-        const std::vector<std::string> missing = AddStacks(judged.workers);
-        judged.missing.insert(judged.missing.end(), missing.begin(), missing.end());
-        return judged;
+      [workers, known] {
+        std::vector<WorkerEvidence> judged = workers;
+        const bool complete = JudgeProcesses(judged);
+        {
+          const std::lock_guard lock(known->mu);
+          known->judged = judged;
+          if (!complete) known->missing.emplace_back("there are too many threads to look at all of them");
+        }
+        const std::vector<std::string> missing = AddStacks(judged);
+        const std::lock_guard lock(known->mu);
+        known->judged = std::move(judged);
+        known->missing.insert(known->missing.end(), missing.begin(), missing.end());
       },
-      [workers, done = std::move(done)](std::optional<Judged> judged) {
-        if (judged) return done(std::move(judged->workers), std::move(judged->missing));
-        done(workers, {absl::StrCat("/proc has not answered within ", InSeconds(kEvidenceLimit))});
+      [workers, known, done = std::move(done)](bool in_time) {
+        const std::lock_guard lock(known->mu);
+        std::vector<std::string> missing = known->missing;
+        if (!in_time) {
+          missing.push_back(absl::StrCat(
+              known->judged ? "the stacks have not come within " : "/proc has not answered within ",
+              InSeconds(kEvidenceLimit)));
+        }
+        done(known->judged.value_or(workers), std::move(missing));
       });
 }
 
 AgentWorld::WorkerSigns LocalWorkers::Signs() {
-  return {.touched = heartbeats_.Changed(), .output_held = !console_.out().idle() || !console_.err().idle()};
+  return {.touched = heartbeats_.Changed(),
+          .output_held = console_.out().full() || console_.err().full() || logs_.disk().full()};
 }
 
-void LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> done) {
-  if (std::exchange(looking_, true)) return;
+bool LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> done) {
+  if (activity_work_.runs()) return false;
   ComputeInBackground<Activities>(
-      io_, kEvidenceLimit, [pids = Pids()] { return ReadActivities(pids); },
+      io_, kEvidenceLimit,
+      [pids = Pids(), ended = activity_work_.Begin()] {
+        Activities activities = ReadActivities(pids);
+        ended->store(true);
+        return activities;
+      },
       [this, done = std::move(done)](std::optional<Activities> activities) {
-        if (!activities) return;  // looking_ remains: a thread that is blocked in /proc is enough
-        looking_ = false;
+        if (!activities) return;
         std::vector<LocalRank> workers;
         for (const pid_t pid : activity_.Progressed(*std::move(activities), Now())) {
           for (const auto& [id, worker] : workers_) {
@@ -131,6 +152,7 @@ void LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> d
         }
         done(workers);
       });
+  return true;
 }
 
 }  // namespace ddprun

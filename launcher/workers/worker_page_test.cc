@@ -59,7 +59,7 @@ class PageTest : public WorkerSocketTest {
 };
 
 TEST_F(PageTest, ReadsTheOperationOfEachWorker) {
-  EXPECT_EQ(socket_->Operation(LocalRank(0)), std::nullopt);
+  EXPECT_EQ(socket_->Operation(LocalRank(0), getpid()), std::nullopt);
   const int fd = Connect();
   const int other = Connect();
   UniqueFd page = Page(OperationKind::kAllReduce, 7, true);
@@ -67,14 +67,15 @@ TEST_F(PageTest, ReadsTheOperationOfEachWorker) {
   SendWith(other, PageOf(1), {Page(OperationKind::kBarrier, 8, false).get()});
   Settle(fd);
   Settle(other);
-  EXPECT_EQ(socket_->Operation(LocalRank(0)),
+  EXPECT_EQ(socket_->Operation(LocalRank(0), getpid()),
             (WorkerEvidence::Operation{.kind = "all-reduce", .number = 7, .in_flight = true}));
-  EXPECT_EQ(socket_->Operation(LocalRank(1)),
+  EXPECT_EQ(socket_->Operation(LocalRank(1), getpid()),
             (WorkerEvidence::Operation{.kind = "barrier", .number = 8, .in_flight = false}));
-  EXPECT_EQ(socket_->Operation(LocalRank(2)), std::nullopt);
+  EXPECT_EQ(socket_->Operation(LocalRank(2), getpid()), std::nullopt);
 
   ASSERT_EQ(ftruncate(page.get(), 3), 0);
-  EXPECT_EQ(socket_->Operation(LocalRank(0)), std::nullopt) << "the worker has shortened its memory";
+  EXPECT_EQ(socket_->Operation(LocalRank(0), getpid()), std::nullopt)
+      << "the worker has shortened its memory";
   close(other);
   close(fd);
 }
@@ -86,7 +87,7 @@ TEST_F(PageTest, ANewProcessReplacesThePageOfItsPredecessor) {
   const int next = Connect();
   SendWith(next, PageOf(0), {Page(OperationKind::kAllReduce, 1, true).get()});
   Settle(next);
-  EXPECT_EQ(socket_->Operation(LocalRank(0))->number, 1);
+  EXPECT_EQ(socket_->Operation(LocalRank(0), getpid())->number, 1);
   close(old);
   close(next);
 }
@@ -102,7 +103,7 @@ TEST_F(PageTest, DescriptorsThatAreNoMemoryOrComeWithOtherPacketsAreClosed) {
   SendWith(fd, "garbage", {ends[1]});
   Send(fd, PageOf(0));
   Settle(fd);
-  EXPECT_EQ(socket_->Operation(LocalRank(0)), std::nullopt);
+  EXPECT_EQ(socket_->Operation(LocalRank(0), getpid()), std::nullopt);
   close(ends[1]);
   char byte;
   EXPECT_EQ(read(ends[0], &byte, 1), 0) << "no copy of the writing end is open";

@@ -350,13 +350,14 @@ std::optional<WorkerReport> WorkerSocket::Last(Round round, LocalRank local_rank
   return it->second;
 }
 
-std::optional<WorkerEvidence::Operation> WorkerSocket::Operation(LocalRank local_rank) const {
-  for (auto it = state_->peers.rbegin(); it != state_->peers.rend(); ++it) {
-    const auto peer = it->lock();
+std::optional<WorkerEvidence::Operation> WorkerSocket::Operation(LocalRank local_rank, pid_t process) const {
+  std::shared_ptr<Peer> newest;
+  for (const std::weak_ptr<Peer>& weak : state_->peers) {  // oldest first
+    const auto peer = weak.lock();
     if (peer == nullptr || !peer->page || peer->page_of != local_rank) continue;
-    return ReadOperation(peer->page.get());
+    if (newest == nullptr || newest->pid != process || peer->pid == process) newest = peer;
   }
-  return std::nullopt;
+  return newest == nullptr ? std::nullopt : ReadOperation(newest->page.get());
 }
 
 std::optional<WorkerReport> WorkerSocket::Slowest(Round round) const {

@@ -57,8 +57,9 @@ class WorkerSocket {
   // Returns the last report of this worker; nullopt if there is none or if it belongs to another round.
   std::optional<WorkerReport> Last(Round round, LocalRank local_rank) const;
   // The collective operation for which this worker waits, or waited last, from the memory that it shares; nullopt if it shares
-  // none, or has waited for none. Does not block.
-  std::optional<WorkerEvidence::Operation> Operation(LocalRank local_rank) const;
+  // none, or has waited for none. If several processes share memory for it, that of `process` counts, or else the newest one. Does not
+  // block.
+  std::optional<WorkerEvidence::Operation> Operation(LocalRank local_rank, pid_t process) const;
   // Returns the report with the lowest step among the workers' last reports in `round`; nullopt if there are
   // none.
   std::optional<WorkerReport> Slowest(Round round) const;

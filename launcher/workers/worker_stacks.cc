@@ -23,12 +23,14 @@ struct WorkerTree {
 };
 
 constexpr size_t kMaxNameBytes = 100;
-constexpr size_t kOverhead = 64;  // bytes of a worker or a thread in the message, besides its texts
+constexpr size_t kMaxMissing = 16;  // lines
+constexpr size_t kOverhead = 64;    // bytes of a worker or a thread in the message, besides its texts
 
 // The stacks of the workers. What exceeds `max_bytes` is left out, the last threads of each worker first.
 proto::Stacks Encode(const std::vector<WorkerTree>& workers, const Stacks& stacks, size_t max_bytes) {
   proto::Stacks message;
-  for (const std::string& line : stacks.missing) message.add_missing(Utf8Line(line, kMaxNameBytes * 5));
+  for (size_t i = 0; i < std::min(stacks.missing.size(), kMaxMissing); ++i)
+    message.add_missing(Utf8Line(stacks.missing[i], kMaxNameBytes * 5));
   size_t left = max_bytes - std::min(max_bytes, message.ByteSizeLong());
   bool cut = false;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -100,17 +102,21 @@ void LocalWorkers::CollectStacks(const proto::CollectStacks& order, std::functio
     nothing.add_missing("no such worker runs");
     return answer(nothing);
   }
-  if (std::exchange(collecting_stacks_, true)) {
-    nothing.add_missing("stacks are being collected for another request: ask again");
+  if (stacks_work_.runs()) {
+    nothing.add_missing("the stacks for another request are still being collected: ask again");
     return answer(nothing);
   }
   const bool native = order.native();
   const size_t max_bytes = static_cast<size_t>(std::max<int64_t>(order.max_bytes(), 0));
   const Duration limit = native ? kNativeStacksLimit : kStacksLimit;
   ComputeInBackground<proto::Stacks>(
-      io_, limit, [workers, native, max_bytes, limit] { return Collect(workers, native, max_bytes, limit); },
-      [this, limit, answer](std::optional<proto::Stacks> stacks) {
-        collecting_stacks_ = false;
+      io_, limit,
+      [workers, native, max_bytes, limit, ended = stacks_work_.Begin()] {
+        proto::Stacks stacks = Collect(workers, native, max_bytes, limit);
+        ended->store(true);
+        return stacks;
+      },
+      [limit, answer](std::optional<proto::Stacks> stacks) {
         if (stacks) return answer(*stacks);
         proto::Stacks late;
         late.add_missing(absl::StrCat("/proc has not answered within ", InSeconds(limit)));

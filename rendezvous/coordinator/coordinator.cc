@@ -266,7 +266,7 @@ absl::StatusOr<std::map<PeerId, StackNode>> Coordinator::StackNodes(const std::s
     ranks = std::max(ranks, first + member->info.nproc);
     if (rank && (rank->value() < first || rank->value() >= first + member->info.nproc)) continue;
     if (rank) *local_rank = static_cast<int>(rank->value() - first);
-    nodes[peer] = {.host = member->info.host, .first_rank = member->first_rank};
+    nodes[peer] = {.host = member->info.host, .first_rank = member->first_rank, .nproc = member->info.nproc};
   }
   if (ranks == 0) return absl::FailedPreconditionError(absl::StrCat("no workers of job ", id, " run"));
   if (nodes.empty()) {
@@ -280,6 +280,10 @@ void Coordinator::Stacks(const std::string& run_id, std::optional<Rank> rank, bo
   std::optional<int> local_rank;
   const auto nodes = StackNodes(run_id, rank, &local_rank);
   if (!nodes.ok()) return reply(nodes.status());
+  if (stacks_.full()) {
+    return reply(absl::ResourceExhaustedError(absl::StrCat(
+        StackRequests::kMaxOpen, " requests for stacks are being answered: ask again in some seconds")));
+  }
   proto::CoordinatorMessage message;
   proto::CollectStacks& order = *message.mutable_collect_stacks();
   order.set_request(stacks_.Begin(*nodes, native ? StackRequests::kNativeLimit : StackRequests::kLimit,

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxLineBytes = 512;
 constexpr size_t kMaxNamedRanks = 16;
+constexpr int kMaxMissing = 16;  // lines of a node
+constexpr size_t kMaxText = size_t{3} << 20;
 
 std::string Line(absl::string_view text) { return Utf8Line(text, kMaxLineBytes); }
 
@@ -49,14 +51,15 @@ struct Group {
 std::string StacksText(const std::vector<StackNode>& nodes) {
   std::map<int64_t, std::string> hosts;  // by rank
   std::map<std::pair<std::string, std::string>, Group> groups;
-  std::vector<std::string> remarks;
+  std::map<std::string, std::vector<std::string>> remarks;  // what is said of hosts
   for (const StackNode& node : nodes) {
     if (!node.answer) {
-      remarks.push_back(absl::StrCat(node.host, ": ", node.why_not));
+      remarks[node.why_not].push_back(node.host);
       continue;
     }
     std::vector<std::string> pauses;
     for (const proto::WorkerStacks& worker : node.answer->workers()) {
+      if (worker.local_rank() < 0 || worker.local_rank() >= node.nproc) continue;  // not of this node
       const int64_t rank = node.first_rank.value() + worker.local_rank();
       hosts[rank] = node.host;
       if (worker.has_paused_ms())
@@ -70,9 +73,10 @@ std::string StacksText(const std::vector<StackNode>& nodes) {
         group.ranks.push_back(rank);
       }
     }
-    if (!pauses.empty()) remarks.push_back(absl::StrCat(node.host, ": paused ", absl::StrJoin(pauses, ", ")));
-    for (const std::string& line : node.answer->missing())
-      remarks.push_back(absl::StrCat(node.host, ": ", Line(line)));
+    if (!pauses.empty())
+      remarks[Line(absl::StrCat("paused ", absl::StrJoin(pauses, ", ")))].push_back(node.host);
+    for (int i = 0; i < std::min(node.answer->missing_size(), kMaxMissing); ++i)
+      remarks[Line(node.answer->missing(i))].push_back(node.host);
   }
   std::vector<Group> sorted;
   for (auto& [key, group] : groups) {
@@ -96,12 +100,20 @@ std::string StacksText(const std::vector<StackNode>& nodes) {
     for (const absl::string_view frame : absl::StrSplit(group.stack, '\n', absl::SkipEmpty()))
       absl::StrAppend(&text, "    ", Line(frame), "\n");
   }
-  for (const std::string& remark : remarks) absl::StrAppend(&text, remark, "\n");
+  for (const auto& [remark, hosts_of] : remarks) {
+    absl::StrAppend(&text, hosts_of[0],
+                    hosts_of.size() == 1 ? "" : absl::StrCat(" and ", hosts_of.size() - 1, " more"), ": ",
+                    remark, "\n");
+  }
+  if (text.size() > kMaxText) {
+    text.resize(text.rfind('\n', kMaxText) + 1);
+    absl::StrAppend(&text, "... the stacks of all ranks are too long: ask for one rank\n");
+  }
   return text.empty() ? "no stacks\n" : text;
 }
 
 int64_t StackRequests::MaxBytes(size_t nodes) {
-  return std::max(kMinBytes, kAllBytes / static_cast<int64_t>(nodes));
+  return std::clamp(kAllBytes / static_cast<int64_t>(nodes), kMinBytes, kMaxNodeBytes);
 }
 
 int64_t StackRequests::Begin(std::map<uint64_t, StackNode> nodes, Duration limit, Reply reply,

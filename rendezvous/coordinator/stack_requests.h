@@ -19,13 +19,14 @@ namespace ddprun {
 struct StackNode {
   std::string host = {};
   Rank first_rank = {};
+  int nproc = 1;  // number of workers
   // Absent: it has not answered.
   std::optional<proto::Stacks> answer = {};
   std::string why_not = {};  // why it will not answer; empty: it may
 };
 
 // Returns a text with the stacks of all ranks, for people: threads with equal names and stacks are shown once, with their ranks;
-// main threads first, and of them the smallest groups. Control characters are removed.
+// main threads first, and of them the smallest groups. Control characters are removed; a text of more than 3 MiB is cut.
 std::string StacksText(const std::vector<StackNode>& nodes);
 
 class StackRequests {
@@ -35,11 +36,14 @@ class StackRequests {
   static constexpr Duration kLimit = seconds(6);
   static constexpr Duration kNativeLimit = seconds(14);
   // Bytes of the answers of all nodes together, and of one node.
-  static constexpr int64_t kAllBytes = int64_t{3} << 20, kMinBytes = 512;
+  static constexpr int64_t kAllBytes = int64_t{3} << 20, kMinBytes = 512, kMaxNodeBytes = int64_t{512} << 10;
+  static constexpr size_t kMaxOpen = 4;
 
+  // Whether kMaxOpen requests are open, so that no other one may begin.
+  bool full() const { return requests_.size() >= kMaxOpen; }
   // Begins a request to these nodes, which are given by the connections to their agents. Returns its number. Calls `reply` once, in a
   // later call of a method.
-  //   REQUIRES: `nodes` is not empty.
+  //   REQUIRES: `nodes` is not empty; !full().
   int64_t Begin(std::map<uint64_t, StackNode> nodes, Duration limit, Reply reply, TimePoint now);
   // The limit of one answer.
   static int64_t MaxBytes(size_t nodes);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text.h"
@@ -122,32 +123,49 @@ Ranks AtLowestStep(const Ranks& ranks) {
   return Where(ranks, [&lowest](const RankEvidence& e) { return e.worker.step == lowest; });
 }
 
-// Returns the ranks that are behind, and whether that is proven.
-std::pair<Ranks, bool> Behind(const Ranks& ranks) {
-  if (ranks.size() <= 1) return {ranks, false};
+// Only if the stacks of all ranks are known and of one kind, and by as many bytes as all have, because stacks may have been cut.
+Ranks WithAnotherStack(const Ranks& ranks) {
+  const auto is_python = [](const RankEvidence* e) { return absl::StrContains(e->worker.stack, ".py:"); };
+  const bool first = is_python(ranks[0]);
+  size_t shortest = ranks[0]->worker.stack.size();
+  for (const RankEvidence* e : ranks) {
+    if (e->worker.stack.empty() || is_python(e) != first) return {};
+    shortest = std::min(shortest, e->worker.stack.size());
+  }
+  return Outside(ranks, [shortest](const RankEvidence& e) { return e.worker.stack.substr(0, shortest); });
+}
+
+struct Laggards {
+  Ranks ranks = {};
+  bool proven = false;        // stopped, or blocked in the kernel
+  bool by_operation = false;  // in another operation than the others, or in none
+};
+
+Laggards Behind(const Ranks& ranks) {
+  if (ranks.size() <= 1) return {.ranks = ranks};
   const auto some = [&ranks](const Ranks& found) {
     return !found.empty() && found.size() * 2 <= ranks.size();
   };
   const Ranks stopped = Where(ranks, [](const RankEvidence& e) { return e.worker.state == State::kStopped; });
-  if (!stopped.empty() && stopped.size() < ranks.size()) return {stopped, true};
+  if (!stopped.empty() && stopped.size() < ranks.size()) return {.ranks = stopped, .proven = true};
   if (Ranks found = Where(ranks, [](const RankEvidence& e) { return e.worker.state == State::kBlocked; });
       some(found))
-    return {found, true};
+    return {.ranks = found, .proven = true};
   if (Ranks found = Where(ranks, [](const RankEvidence& e) { return !InOperation(e); }); some(found))
-    return {found, false};
+    return {.ranks = found, .by_operation = true};
   const auto operation = [](const RankEvidence& e) {
     return InOperation(e) ? absl::StrCat(e.worker.operation->number, " ", e.worker.operation->kind) : "";
   };
   // With a majority in none, the ranks in an operation wait for the others.
   const bool most_are_in_one = Where(ranks, InOperation).size() * 2 > ranks.size();
-  if (Ranks found = Outside(ranks, operation); most_are_in_one && some(found)) return {found, false};
+  if (Ranks found = Outside(ranks, operation); most_are_in_one && some(found))
+    return {.ranks = found, .by_operation = true};
   const std::string first = operation(*ranks[0]);
   const bool same =
       std::all_of(ranks.begin(), ranks.end(), [&](const RankEvidence* e) { return operation(*e) == first; });
   if (Ranks found = AtLowestStep(ranks); same && !found.empty() && found.size() * 2 < ranks.size())
-    return {found, false};
-  if (Ranks found = Outside(ranks, [](const RankEvidence& e) { return e.worker.stack; }); some(found))
-    return {found, false};
+    return {.ranks = found};
+  if (Ranks found = WithAnotherStack(ranks); some(found)) return {.ranks = found};
   return {};
 }
 
@@ -160,8 +178,9 @@ HangFinding FindWhoIsBehind(const std::vector<RankEvidence>& ranks) {
     (e.worker.state == State::kEnded ? ended : alive).push_back(&e);
     finding.traced |= e.worker.state == State::kTraced;
   }
-  const auto [behind, proven] = Behind(alive);
+  const auto [behind, proven, by_operation] = Behind(alive);
   finding.proven = proven;
+  finding.kill = proven || by_operation;
   for (const RankEvidence* e : behind) finding.behind.push_back(*e);
   std::vector<std::string> sentences;
   Describe(behind, /*named=*/true, sentences);

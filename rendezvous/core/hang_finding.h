@@ -18,6 +18,7 @@ struct RankEvidence {
 struct HangFinding {
   std::vector<RankEvidence> behind = {};  // ascending; empty if nothing separates a rank from the others
   bool proven = false;                    // they are stopped, or blocked in the kernel
+  bool kill = false;                      // they need no time to save their state: rules 1 to 4
   bool traced = false;                    // a debugger is attached to a worker
   // One line, such as "rank 5 on node2 is in load_batch (data.py:41); 7 others wait in all-reduce, operation 8812". Empty if
   // there is no evidence.
@@ -31,7 +32,7 @@ struct HangFinding {
 //   4. in another operation than more than half of the ranks, which are in one
 //   5. at the lowest step, but less than half of the ranks; only if the operations of all ranks are equal, or none is known: a rank
 //      that has skipped an operation is at a higher step than those that wait for it
-//   6. in another stack than more than half of the ranks
+//   6. in another stack than more than half of the ranks; only if the stacks of all ranks are known and of one kind, Python or native
 // A single rank is always behind.
 //   ranks: in ascending order.
 HangFinding FindWhoIsBehind(const std::vector<RankEvidence>& ranks);

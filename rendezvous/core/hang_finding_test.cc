@@ -186,5 +186,24 @@ TEST(HangFindingTest, LongListsAreCut) {
               testing::HasSubstr("7 (node1) and 12 more are stopped by a signal; 80 others wait"));
 }
 
+// A tool that has failed for a rank does not make the rank one that is behind.
+TEST(HangFindingTest, StacksThatCannotBeComparedSeparateNobody) {
+  std::vector<RankEvidence> ranks = Waiting(4);
+  for (RankEvidence& e : ranks) {
+    e.worker.operation.reset();
+    e.worker.stack = "barrier (c10d.py:1)\n<module> (train.py:9)";
+  }
+  ranks[2].worker.stack.clear();
+  EXPECT_THAT(Behind(FindWhoIsBehind(ranks)), IsEmpty()) << "none";
+  ranks[2].worker.stack = "c10d::Work::wait\n[Python]";
+  EXPECT_THAT(Behind(FindWhoIsBehind(ranks)), IsEmpty()) << "of another kind";
+  ranks[2].worker.stack = "barrier (c10d.py:1)\n<mod";
+  EXPECT_THAT(Behind(FindWhoIsBehind(ranks)), IsEmpty()) << "cut";
+  ranks[2].worker.stack = "load (data.py:3)\n<module> (train.py:7)";
+  const HangFinding finding = FindWhoIsBehind(ranks);
+  EXPECT_THAT(Behind(finding), ElementsAre(2));
+  EXPECT_FALSE(finding.kill);
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -69,27 +69,48 @@ HangMachine::Act HangMachine::Next(TimePoint now) {
   if (level_now == StandstillLevel::kMoving) {
     const bool told = done_ >= StandstillLevel::kStill;
     done_ = StandstillLevel::kMoving;
+    postponed_.reset();
+    asked_again_ = false;
     return told ? Act::kTellItMoves : Act::kNothing;
   }
   if (level_now <= done_) return Act::kNothing;
   if (done_ == StandstillLevel::kMoving) {
     done_ = StandstillLevel::kSuspect;
-    ++request_;
-    have_ = 0;
-    for (auto& [id, node] : nodes_) node.evidence.reset();
-    evidence_end_ = now + kEvidenceTime;
-    return Act::kAskForEvidence;
+    return AskForEvidence(now);
   }
   if (done_ == StandstillLevel::kSuspect) {
     if (level_now == StandstillLevel::kStill && WaitsForEvidence(now)) return Act::kNothing;
     done_ = StandstillLevel::kStill;
     return Act::kTell;
   }
+  if (postponed_) {
+    if (now < *postponed_) return Act::kNothing;
+    postponed_.reset();
+    return AskForEvidence(now);
+  }
+  if (asked_again_ && WaitsForEvidence(now)) return Act::kNothing;
+  asked_again_ = false;
   done_ = StandstillLevel::kHung;
   return Act::kEnd;
 }
 
+HangMachine::Act HangMachine::AskForEvidence(TimePoint now) {
+  ++request_;
+  have_ = 0;
+  for (auto& [id, node] : nodes_) node.evidence.reset();
+  evidence_end_ = now + kEvidenceTime;
+  return Act::kAskForEvidence;
+}
+
+void HangMachine::Postpone(TimePoint now) {
+  done_ = StandstillLevel::kStill;
+  postponed_ = now + kPostponed;
+  asked_again_ = true;
+}
+
 std::optional<TimePoint> HangMachine::NextDeadline() const {
+  if (done_ == StandstillLevel::kStill && asked_again_ && level() == StandstillLevel::kHung)
+    return postponed_.value_or(evidence_end_);
   if (done_ != StandstillLevel::kSuspect || level() != StandstillLevel::kStill) return std::nullopt;
   return evidence_end_;
 }

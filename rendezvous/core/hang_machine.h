@@ -22,6 +22,7 @@ class HangMachine {
  public:
   // How long the users wait for evidence. What comes later is not in the finding.
   static constexpr Duration kEvidenceTime = seconds(5);
+  static constexpr Duration kPostponed = seconds(30);
   // The number of bytes of evidence of all nodes together, and of one node.
   static constexpr size_t kMaxBytes = size_t{4} << 20, kMinNodeBytes = 512, kMaxNodeBytes = size_t{64} << 10;
 
@@ -40,10 +41,14 @@ class HangMachine {
   bool Came(const EvidenceCame& evidence);
   // The node does not count from now on: it has been lost, leaves, or all its workers have exited with 0.
   void Remove(const NodeId& node);
-  // Returns what follows from the changes and the time. Each act is returned once in a standstill, in their order. The acts of a round
+  // Returns what follows from the changes and the time. Each act is returned once in a standstill, in their order, unless the
+  // end is postponed. The acts of a round
   // that stands still never wait for evidence longer than kEvidenceTime, and kEnd does not wait at all.
   //   REQUIRES: called after each change, until it returns kNothing.
   [[nodiscard]] Act Next(TimePoint now);
+  // The end that Next has returned does not take place, because somebody looks at a worker. Evidence is asked for again after
+  // kPostponed, then Next returns kEnd again.
+  void Postpone(TimePoint now);
   // When Next returns another act without a change.
   std::optional<TimePoint> NextDeadline() const;
 
@@ -66,6 +71,7 @@ class HangMachine {
   };
 
   void Count(const NodeStandstill& standstill, int n);
+  Act AskForEvidence(TimePoint now);
   bool WaitsForEvidence(TimePoint now) const { return have_ < nodes_.size() && now < evidence_end_; }
 
   std::map<NodeId, Node> nodes_;
@@ -75,6 +81,8 @@ class HangMachine {
   int64_t request_ = 0;
   size_t have_ = 0;  // nodes with evidence
   TimePoint evidence_end_;
+  std::optional<TimePoint> postponed_ = {};  // until then
+  bool asked_again_ = false;                 // evidence is, or will be, awaited a second time before kEnd
 };
 
 }  // namespace ddprun

@@ -50,7 +50,7 @@ void RoundMachine::EndHung() {
   if (policy_.on_hang == OnHang::kReport) return;
   ActiveRound& round = active();
   const HangFinding finding = round.hang.Finding();
-  if (finding.traced) return;  // somebody looks at it
+  if (finding.traced) return round.hang.Postpone(now_);  // somebody looks at it
   const Duration idle = round.hang.idle();
   effects_.push_back(note::StandsStill{round.number, idle, finding.text, /*ends=*/true});
   Failure failure{.exit = Hung{finding.text, !finding.behind.empty()}, .failed_at = now_};
@@ -77,7 +77,7 @@ void RoundMachine::EndHung() {
   for (size_t i = before; i < effects_.size(); ++i) {
     auto* const stop = std::get_if<StopWorkers>(&effects_[i]);
     const Member* const member = stop == nullptr ? nullptr : membership_.Find(stop->node);
-    if (member == nullptr) continue;
+    if (member == nullptr || !finding.kill) continue;
     for (const RankEvidence& e : finding.behind) {
       if (e.rank.value() - e.worker.local_rank.value() == member->first_rank.value())
         stop->hung.push_back(e.worker.local_rank);

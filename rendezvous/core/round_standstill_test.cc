@@ -46,11 +46,11 @@ class RoundStandstillTest : public RoundMachineTest {
     }
     return asked;
   }
-  Words Evidence(const std::string& id, WorkerEvidence::State first) {
+  Words Evidence(const std::string& id, WorkerEvidence::State first, int64_t request = 1) {
     return Step(
         EvidenceCame{.node = NodeId(id),
                      .round = Round(0),
-                     .request = 1,
+                     .request = request,
                      .workers = {{.local_rank = LocalRank(0), .pid = 77, .state = first, .step = 9},
                                  {.local_rank = LocalRank(1), .state = WorkerEvidence::State::kSleeping}}});
   }
@@ -142,6 +142,19 @@ TEST_F(RoundStandstillTest, ADebuggerKeepsTheRound) {
   Evidence("a", WorkerEvidence::State::kTraced);
   EXPECT_THAT(Stand(Level::kHung), IsEmpty());
   EXPECT_EQ(machine_->state(), RoundMachine::State::kRunning);
+
+  // Half a minute later the debugger has gone.
+  Words asked;
+  for (Duration left = HangMachine::kPostponed; left > Duration::zero(); left -= seconds(2)) {
+    now_ += seconds(2);
+    for (const char* id : {"a", "b"}) {
+      Step(NodeHeard{NodeId(id)});
+      for (std::string& ask : Asked()) asked.push_back(std::move(ask));
+    }
+  }
+  EXPECT_THAT(asked, ElementsAre("a 2", "b 2"));
+  EXPECT_THAT(Evidence("a", WorkerEvidence::State::kSleeping, 2), IsEmpty());
+  EXPECT_THAT(Evidence("b", WorkerEvidence::State::kSleeping, 2), ElementsAre("a:stop r0", "b:stop r0"));
 }
 
 TEST_F(RoundStandstillTest, OnlyTheRunningRoundIsJudged) {
