@@ -204,7 +204,7 @@ TEST_F(CtlTest, UsageErrorsNameTheCause) {
     std::vector<std::string> args;
     const char* error;
   } cases[] = {
-      {{}, "expected a command (status, events, drain, preempt, stop or slurm-script), not \"\""},
+      {{}, "expected a command (status, events, drain, preempt, stop, stacks or slurm-script), not \"\""},
       {{"--job=j", "slurm-script"}, "slurm-script: expected it as the first argument"},
       {{"slurm-script", "--nodes=0", "--", "x"}, "slurm-script: --nodes=0: expected a number of nodes"},
       {{"start"}, "not \"start\""},
