@@ -18,6 +18,7 @@
 namespace ddprun {
 namespace {
 
+using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -55,8 +56,10 @@ class StuckWorkersTest : public testing::Test {
 
 TEST_F(StuckWorkersTest, EndlessLoop) {
   const std::string found = Find("--loop");
-  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ uses the processor in Loop, at step 199;"));
+  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ uses the processor( in Loop)?, at step 199;"));
   EXPECT_THAT(found, HasSubstr("; 2 others wait in all-reduce, operation 200"));
+  // On a busy machine gdb may reach its limits, which is then said.
+  EXPECT_THAT(found, AnyOf(HasSubstr(" in Loop,"), HasSubstr("no native stacks of process")));
   End();
 }
 
@@ -70,7 +73,7 @@ TEST_F(StuckWorkersTest, SkippedCollective) {
 
 TEST_F(StuckWorkersTest, Deadlock) {
   const std::string found = Find("--deadlock");
-  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ is in .*: futex"));
+  EXPECT_THAT(found, ContainsRegex("rank 1 on [^ ]+ is in .*futex"));
   EXPECT_THAT(found, HasSubstr(", at step 199; 2 others wait in all-reduce, operation 200"));
   End();
 }
