@@ -89,9 +89,10 @@ class AgentWorld {
   virtual void CollectStacks(const proto::CollectStacks& /*order*/, StacksHandler done) { done({}); }
   // Signs of progress besides reports. Called once a second. Does not block.
   struct WorkerSigns {
-    std::vector<LocalRank> touched =
-        {};                    // the heartbeat files of these workers have changed since the last call
-    bool output_held = false;  // the agent cannot pass on output, because its reader is slow
+    // The heartbeat files of these workers have changed since the last call.
+    std::vector<LocalRank> touched = {};
+    // The agent cannot pass on output, because its reader or a disk is slow.
+    bool output_held = false;
   };
   virtual WorkerSigns Signs() { return {}; }
   // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, or

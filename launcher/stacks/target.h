@@ -21,8 +21,8 @@ struct Target {
   bool blocked = false;                     // a thread is in state D
   std::string exe = {};                     // path of the program; empty if unknown
   std::vector<std::string> libraries = {};  // large program files that it maps; unknown if it is blocked
-  std::vector<std::string> tool_folders =
-      {};  // of py-spy: PATH of the process, and the folders of its interpreter
+  // Of py-spy: PATH of the process, and the folders of its interpreter.
+  std::vector<std::string> tool_folders = {};
 };
 
 // Returns nullopt if the process has ended. `max_threads`: threads that are counted at most.

@@ -85,8 +85,8 @@ struct Peer {
 // As recv(2), which also counts the bytes of a packet that do not fit. Keeps the last descriptor that came with the packet.
 ssize_t Receive(int socket, std::span<char> packet, UniqueFd& sent) {
   iovec bytes = {.iov_base = packet.data(), .iov_len = packet.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))>
-      control;  // padding makes room for two; the kernel closes others
+  // Padding makes room for two descriptors; the kernel closes others.
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control;
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;

@@ -13,6 +13,11 @@
 namespace ddprun::internal {
 namespace {
 
+// KindOf converts one to the other.
+static_assert(static_cast<int>(OpKind::kAllReduce) == static_cast<int>(OperationKind::kAllReduce) &&
+              static_cast<int>(OpKind::kBarrier) == static_cast<int>(OperationKind::kBarrier) &&
+              static_cast<int>(OpKind::kReceive) == static_cast<int>(OperationKind::kReceive));
+
 struct Memory {
   UniqueFd fd;
   OperationPage* page = nullptr;

@@ -104,8 +104,8 @@ class HangRules {
   std::map<const void*, std::pair<Round, Master>> running_;  // the round of each coordinator
   TimePoint disturbed_until_ = SimClock::kStart;
   Duration longest_{};  // the longest time between two steps of a node so far
-  bool cut_off_ =
-      false;  // the end of a round has cut off a pause of a hung round; then agents allow longer pauses
+  // The end of a round has cut off a pause of a hung round; then agents allow longer pauses.
+  bool cut_off_ = false;
   int64_t told_ = 0, ended_ = 0, findings_ = 0, late_evidence_ = 0, operators_ = 0;
 };
 
