@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -39,21 +40,47 @@ const char* NameOf(OperationKind kind) {
 
 bool IsMemory(int fd) { return fcntl(fd, F_GET_SEALS) >= 0; }
 
-std::optional<WorkerEvidence::Operation> ReadOperation(int fd) {
-  std::array<char, sizeof(OperationPage)> bytes;
-  // A worker may have shortened the memory; a mapping would then end the agent.
+namespace {
+
+// The bytes of the page. A worker may have shortened the memory; a mapping would then end the agent.
+using Bytes = std::array<char, sizeof(OperationPage)>;
+
+template <typename T>
+T At(const Bytes& bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+// nullopt: the memory is no page of this version.
+std::optional<Bytes> ReadPage(int fd) {
+  Bytes bytes;
   if (pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return std::nullopt;
-  uint32_t version = 0, waiting = 0;
-  uint64_t operation = 0;
-  std::memcpy(&version, bytes.data() + offsetof(OperationPage, version), sizeof(version));
-  std::memcpy(&waiting, bytes.data() + offsetof(OperationPage, waiting), sizeof(waiting));
-  std::memcpy(&operation, bytes.data() + offsetof(OperationPage, operation), sizeof(operation));
-  if (version != OperationPage::kVersion || operation == OperationPage::kNone) return std::nullopt;
+  if (At<uint32_t>(bytes, offsetof(OperationPage, version)) != OperationPage::kVersion) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<WorkerEvidence::Operation> ReadOperation(int fd) {
+  const std::optional<Bytes> page = ReadPage(fd);
+  if (!page) return std::nullopt;
+  const auto operation = At<uint64_t>(*page, offsetof(OperationPage, operation));
+  if (operation == OperationPage::kNone) return std::nullopt;
   return WorkerEvidence::Operation{
       .kind = NameOf(static_cast<OperationKind>(operation >> 56)),
       .number = static_cast<int64_t>(operation & OperationPage::kNumberMask),
-      .in_flight = waiting > 0,
+      .in_flight = At<uint32_t>(*page, offsetof(OperationPage, waiting)) > 0,
   };
+}
+
+std::optional<Duration> ReadWaited(int fd) {
+  const std::optional<Bytes> page = ReadPage(fd);
+  if (!page) return std::nullopt;
+  // A worker may write anything; a sum of two such times must not overflow.
+  constexpr uint64_t kMost = uint64_t{1} << 60;
+  return Duration(
+      static_cast<int64_t>(std::min(At<uint64_t>(*page, offsetof(OperationPage, waited)), kMost)));
 }
 
 }  // namespace ddprun

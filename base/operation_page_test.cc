@@ -25,10 +25,11 @@ UniqueFd Memory(const void* bytes, size_t size) {
 
 // The bytes are a contract between releases.
 TEST(OperationPageTest, HasTheDocumentedBytes) {
-  const Bytes waits = {1, 0, 0, 0, 2, 0, 0, 0, 0x6c, 0x22, 0, 0, 0, 0, 0, 3};
+  const Bytes waits = {1, 0, 0, 0, 2, 0, 0, 0, 0x6c, 0x22, 0, 0, 0, 0, 0, 3, 5, 1};
   const UniqueFd memory = Memory(waits.data(), waits.size());
   EXPECT_EQ(ReadOperation(memory.get()),
             (WorkerEvidence::Operation{.kind = "all-gather", .number = 8812, .in_flight = true}));
+  EXPECT_EQ(ReadWaited(memory.get()), Duration(261));
   const Bytes ended = {1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 64};
   EXPECT_EQ(ReadOperation(Memory(ended.data(), ended.size()).get()),
             (WorkerEvidence::Operation{.kind = "split", .number = 7, .in_flight = false}));
@@ -51,6 +52,11 @@ TEST(OperationPageTest, IgnoresMemoryThatIsNoPage) {
   EXPECT_EQ(ReadOperation(Memory(&page, 0).get()), std::nullopt) << "empty";
   page.version = OperationPage::kVersion + 1;
   EXPECT_EQ(ReadOperation(Memory(&page, sizeof(page)).get()), std::nullopt) << "another version";
+  EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt) << "another version";
+  EXPECT_EQ(ReadWaited(Memory(&page, 8).get()), std::nullopt) << "cut";
+  page.version = OperationPage::kVersion;
+  page.waited = ~uint64_t{0};
+  EXPECT_GT(*ReadWaited(Memory(&page, sizeof(page)).get()), Duration::zero());
 }
 
 // A read of these may block for ever.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -40,6 +41,14 @@ const Memory& TheMemory() {
   return *memory;
 }
 
+// When the first of the threads that wait now began to.
+std::atomic<uint64_t> waits_since{0};
+
+uint64_t NowNanos() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                               std::chrono::nanoseconds(1));
+}
+
 OperationKind KindOf(const Call& call) {
   switch (call.purpose) {
     case Purpose::kSplit:
@@ -58,11 +67,15 @@ AwaitedOperation::AwaitedOperation(const Call& call) {
   OperationPage* const page = TheMemory().page;
   if (page == nullptr) return;
   page->operation.store(OperationPage::Pack(KindOf(call), call.index), std::memory_order_relaxed);
-  page->waiting.fetch_add(1, std::memory_order_release);
+  if (page->waiting.fetch_add(1) == 0) waits_since.store(NowNanos());
 }
 
 AwaitedOperation::~AwaitedOperation() {
-  if (OperationPage* const page = TheMemory().page) page->waiting.fetch_sub(1, std::memory_order_release);
+  OperationPage* const page = TheMemory().page;
+  if (page == nullptr) return;
+  // Read before another thread can begin the next wait.
+  const uint64_t waited = NowNanos() - waits_since.load();
+  if (page->waiting.fetch_sub(1) == 1) page->waited.fetch_add(waited);
 }
 
 int OperationPageFd() { return TheMemory().fd.get(); }

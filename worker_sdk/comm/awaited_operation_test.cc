@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include "base/operation_page.h"
@@ -41,6 +42,26 @@ TEST(AwaitedOperationTest, AnOperationIsInFlightWhileAnyThreadWaits) {
     EXPECT_EQ(ReadOperation(fd), (Shown{.kind = "receive", .number = 9, .in_flight = true}));
   }).join();
   EXPECT_TRUE(ReadOperation(fd)->in_flight);
+}
+
+void Pass(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
+
+TEST(AwaitedOperationTest, CountsTheTimeInWhichAnyThreadWaits) {
+  const int fd = OperationPageFd();
+  const auto call = CallOf(OpKind::kAllReduce, 1);
+  const auto begin = std::chrono::steady_clock::now();
+  const Duration before = *ReadWaited(fd);
+  {
+    const AwaitedOperation first(call);
+    const AwaitedOperation second(call);
+    Pass(std::chrono::milliseconds(20));
+    EXPECT_EQ(*ReadWaited(fd), before) << "the wait goes on";
+  }
+  const Duration waited = *ReadWaited(fd) - before;
+  EXPECT_GE(waited, std::chrono::milliseconds(20));
+  EXPECT_LE(waited, std::chrono::steady_clock::now() - begin) << "not twice";
+  Pass(std::chrono::milliseconds(5));
+  EXPECT_EQ(*ReadWaited(fd) - before, waited);
 }
 
 TEST(AwaitedOperationTest, NamesWhatTheLibraryItselfHasStarted) {
