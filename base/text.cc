@@ -27,6 +27,19 @@ std::string InLargestUnits(Duration d) {
   return absl::StrCat(h / 24, " d ", h % 24, " h");
 }
 
+std::string InThreeDigits(Duration d) {
+  const bool long_time = d >= seconds(10);
+  const double value = std::chrono::duration<double>(d).count() * (long_time ? 1 : 1000);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s",
+                value < 1     ? 3
+                : value < 10  ? 2
+                : value < 100 ? 1
+                              : 0,
+                value, long_time ? "s" : "ms");
+  return text;
+}
+
 std::string InBytes(uint64_t bytes) {
   const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

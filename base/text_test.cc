@@ -29,6 +29,17 @@ TEST(TextTest, InBytesUsesTheLargestUnit) {
   EXPECT_EQ(InBytes(uint64_t{4096} << 40), "4096.0 TiB");
 }
 
+TEST(TextTest, InThreeDigits) {
+  using std::chrono::microseconds;
+  EXPECT_EQ(InThreeDigits(Duration(0)), "0.000 ms");
+  EXPECT_EQ(InThreeDigits(microseconds(412)), "0.412 ms");
+  EXPECT_EQ(InThreeDigits(microseconds(4120)), "4.12 ms");
+  EXPECT_EQ(InThreeDigits(microseconds(41200)), "41.2 ms");
+  EXPECT_EQ(InThreeDigits(milliseconds(1412)), "1412 ms");
+  EXPECT_EQ(InThreeDigits(milliseconds(12345)), "12.3 s");
+  EXPECT_EQ(InThreeDigits(seconds(3600)), "3600 s");
+}
+
 TEST(TextTest, InLargestUnitsUsesTwoUnits) {
   using std::chrono::hours;
   using std::chrono::minutes;

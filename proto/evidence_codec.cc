@@ -1,6 +1,7 @@
 #include "proto/evidence_codec.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 #include "base/time.h"
@@ -16,6 +17,7 @@ constexpr size_t kMaxStackBytes = 4096;
 constexpr int kMaxMissing = 8;
 constexpr size_t kMaxMissingBytes = 512;
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
+constexpr int64_t kMaxMicros = int64_t{1000} * 1000 * 3600 * 24;
 
 // A shorter stack tells nothing.
 constexpr size_t kMinStackBytes = 64;
@@ -39,6 +41,8 @@ WorkerEvidence::State DecodeState(proto::WorkerState state) {
       return State::kUnknown;
   }
 }
+
+int64_t ToMicros(Duration d) { return std::chrono::duration_cast<std::chrono::microseconds>(d).count(); }
 
 proto::WorkerEvidence Encode(const WorkerEvidence& worker) {
   proto::WorkerEvidence out;
@@ -131,6 +135,37 @@ std::vector<std::string> DecodeMissing(const proto::Evidence& message) {
     missing.push_back(Utf8Line(line, kMaxMissingBytes));
   }
   return missing;
+}
+
+proto::StepTimes EncodeStepTimes(const std::vector<WorkerSteps>& workers) {
+  proto::StepTimes message;
+  for (const WorkerSteps& worker : workers) {
+    proto::StepTimes::Worker& out = *message.add_workers();
+    out.set_local_rank(static_cast<int>(worker.local_rank.value()));
+    out.set_step_us(ToMicros(worker.times.step));
+    out.set_spread_us(ToMicros(worker.times.spread));
+    out.set_data_us(ToMicros(worker.times.data));
+    if (worker.times.communication) out.set_communication_us(ToMicros(*worker.times.communication));
+  }
+  return message;
+}
+
+std::vector<WorkerSteps> DecodeStepTimes(const proto::StepTimes& message) {
+  using std::chrono::microseconds;
+  std::vector<WorkerSteps> workers;
+  for (const proto::StepTimes::Worker& in : message.workers()) {
+    const bool valid = in.local_rank() >= 0 && in.local_rank() < kMaxWorkers && in.step_us() >= 0 &&
+                       in.step_us() <= kMaxMicros && in.spread_us() >= 0 && in.spread_us() <= kMaxMicros &&
+                       in.data_us() >= 0 && in.communication_us() >= 0 && in.data_us() <= in.step_us() &&
+                       in.communication_us() <= in.step_us() - in.data_us();
+    if (!valid) continue;
+    StepTimes times{.step = microseconds(in.step_us()),
+                    .spread = microseconds(in.spread_us()),
+                    .data = microseconds(in.data_us())};
+    if (in.has_communication_us()) times.communication = microseconds(in.communication_us());
+    workers.push_back({LocalRank(in.local_rank()), times});
+  }
+  return workers;
 }
 
 }  // namespace ddprun

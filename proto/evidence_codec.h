@@ -1,10 +1,11 @@
-// Converts standstills and evidence of workers to and from their messages.
+// Converts standstills, step times and evidence of workers to and from their messages.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/standstill.h"
+#include "base/step_times.h"
 #include "base/worker_evidence.h"
 #include "proto/rendezvous.pb.h"
 
@@ -14,6 +15,11 @@ namespace ddprun {
 proto::Standstill EncodeStandstill(const NodeStandstill& standstill);
 // REQUIRES: idle_ms >= 0.
 NodeStandstill DecodeStandstill(const proto::Standstill& message);
+
+// Does not set the round.
+proto::StepTimes EncodeStepTimes(const std::vector<WorkerSteps>& workers);
+// Workers whose times make no sense are left out: a negative time, or parts that are longer than the step.
+std::vector<WorkerSteps> DecodeStepTimes(const proto::StepTimes& message);
 
 // Texts are cut at what the coordinator accepts. Stacks are left out where the message would exceed `max_bytes`, then places,
 // then whole workers, the last ones first.

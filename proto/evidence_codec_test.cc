@@ -80,6 +80,38 @@ TEST(EvidenceCodecTest, StrangeValuesAreReplaced) {
   EXPECT_THAT(DecodeMissing(message), testing::SizeIs(8));
 }
 
+TEST(EvidenceCodecTest, StepTimes) {
+  const std::vector<WorkerSteps> workers = {
+      {LocalRank(0), {.step = milliseconds(100), .spread = milliseconds(7), .data = milliseconds(20)}},
+      {LocalRank(3), {.step = seconds(2), .communication = seconds(1)}},
+  };
+  EXPECT_EQ(DecodeStepTimes(EncodeStepTimes(workers)), workers);
+}
+
+TEST(EvidenceCodecTest, StepTimesThatMakeNoSenseAreLeftOut) {
+  proto::StepTimes message;
+  const auto add = [&message](int rank, int64_t step, int64_t spread, int64_t data, int64_t communication) {
+    proto::StepTimes::Worker& worker = *message.add_workers();
+    worker.set_local_rank(rank);
+    worker.set_step_us(step);
+    worker.set_spread_us(spread);
+    worker.set_data_us(data);
+    worker.set_communication_us(communication);
+  };
+  add(0, 100, 0, 50, 50);
+  add(-1, 100, 0, 0, 0);
+  add(1 << 16, 100, 0, 0, 0);
+  add(1, -1, 0, 0, 0);
+  add(1, INT64_MAX, 0, 0, 0);
+  add(1, 100, -1, 0, 0);
+  add(1, 100, INT64_MAX, 0, 0);
+  add(1, 100, 0, -1, 0);
+  add(1, 100, 0, 0, -1);
+  add(1, 100, 0, 51, 50);
+  add(1, 100, 0, INT64_MAX, INT64_MAX);
+  EXPECT_EQ(DecodeStepTimes(message).size(), 1);
+}
+
 TEST(EvidenceCodecTest, Standstills) {
   const NodeStandstill standstill{
       .level = StandstillLevel::kStill, .reports = true, .ended = false, .idle = milliseconds(12345)};

@@ -109,6 +109,8 @@ class DDPRUN_EXPORT Context {
   // Reports this worker's progress to its agent; then receives the agent's requests. If no worker of the round reports another step or
   // phase for three times as long as usual in the phase, the users are told, and with --on-hang=restart the round ends: report
   // kSnapshotting before a snapshot is written. Best effort: never blocks, and does nothing without an agent. Call it once per step.
+  // `ddpctl status` shows how long the steps take, and which part of them is data: the time from a report of kLoading to the next
+  // report.
   //   step: number of optimizer updates completed.
   //   text: for people, truncated to 1000 bytes.
   void Report(int64_t step, Phase phase = Phase::kTraining, std::string_view text = "");

@@ -111,6 +111,7 @@ class Agent final : private AgentWorld {
   void CollectStacks(const proto::CollectStacks& order, StacksHandler done) override {
     workers_.CollectStacks(order, std::move(done));
   }
+  std::optional<Duration> Waited(LocalRank worker) const override { return workers_.Waited(worker); }
   WorkerSigns Signs() override { return workers_.Signs(); }
   bool LookForActivity(std::function<void(std::vector<LocalRank>)> done) override {
     return workers_.LookForActivity(std::move(done));

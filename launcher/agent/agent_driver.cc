@@ -157,7 +157,7 @@ void AgentDriver::OnMessage(const proto::CoordinatorMessage& message) {
 }
 
 void AgentDriver::Step(const AgentEvent& event) {
-  if (const auto* ended = std::get_if<WorkerEnded>(&event); ended != nullptr && beating_) {
+  if (const auto* ended = std::get_if<WorkerEnded>(&event); ended != nullptr && watching_) {
     beats_.Ended(ended->local_rank);
   }
   const AgentEffects effects = machine_.Step(event, timer_->Now());
@@ -172,18 +172,18 @@ void AgentDriver::Step(const AgentEvent& event) {
     return Step(AgentBroken{*broken});
   }
   if (machine_.state() == AgentMachine::State::kFinished) return;
-  if (beating_ && machine_.state() != AgentMachine::State::kRunning) {
-    beating_ = false;
+  if (watching_ && machine_.state() != AgentMachine::State::kRunning) {
+    watching_ = false;
     beats_.Over(timer_->Now());
   }
-  if (beating_ && std::holds_alternative<WorkerEnded>(event)) Look();
+  if (watching_ && std::holds_alternative<WorkerEnded>(event)) Look();
   world_.OnStep(machine_);
   SetTimer();
 }
 
 void AgentDriver::SetTimer() {
   look_at_.reset();
-  if (beating_) look_at_ = NextTick(looked_at_, BeatTable::kLookEvery);
+  if (watching_ && (judges() || meter_.has_steps())) look_at_ = NextTick(looked_at_, BeatTable::kLookEvery);
   std::optional<TimePoint> next = machine_.NextDeadline();
   if (look_at_) next = std::min(*look_at_, next.value_or(*look_at_));
   if (next == timer_at_) return;
@@ -197,6 +197,7 @@ void AgentDriver::OnTimer() {
   if (look_at_ && now >= *look_at_) {
     LookAround();
     Look();
+    SendStepTimes();
   }
   if (const std::optional<TimePoint> due = machine_.NextDeadline(); due && now >= *due)
     return Step(AgentTick{});
@@ -204,6 +205,7 @@ void AgentDriver::OnTimer() {
 }
 
 void AgentDriver::LookAround() {
+  if (!judges()) return;
   const TimePoint now = timer_->Now();
   const AgentWorld::WorkerSigns signs = world_.Signs();
   if (signs.output_held) beats_.Skip(now);
@@ -211,7 +213,7 @@ void AgentDriver::LookAround() {
   if (!beats_.needs_signs()) return;
   const bool looks =
       world_.LookForActivity([this, round = last_->assignment.round](const std::vector<LocalRank>& workers) {
-        if (!beating_ || round != last_->assignment.round) return;
+        if (!watching_ || round != last_->assignment.round) return;
         for (const LocalRank worker : workers) beats_.Seen(worker, timer_->Now());
       });
   if (!looks) beats_.Skip(now);  // nothing is known of the time since the last look
@@ -219,6 +221,7 @@ void AgentDriver::LookAround() {
 
 void AgentDriver::Look() {
   looked_at_ = timer_->Now();
+  if (!judges()) return;
   const NodeStandstill now = beats_.Look(looked_at_);
   if (now.level == told_.level && now.reports == told_.reports && now.ended == told_.ended) return;
   told_ = now;
@@ -228,20 +231,30 @@ void AgentDriver::Look() {
   Send(message);
 }
 
+void AgentDriver::SendStepTimes() {
+  constexpr int kMost = 1024;
+  const std::vector<WorkerSteps> workers = meter_.Take(timer_->Now(), kMost);
+  if (workers.empty()) return;
+  proto::AgentMessage message;
+  *message.mutable_step_times() = EncodeStepTimes(workers);
+  message.mutable_step_times()->set_round(last_->assignment.round.value());
+  Send(message);
+}
+
 void AgentDriver::Reported(Round round, LocalRank worker, int64_t step, WorkerPhase phase) {
-  if (!beating_ || round != last_->assignment.round || worker.value() >= config_.num_local_workers) return;
+  if (!watching_ || round != last_->assignment.round || worker.value() >= config_.num_local_workers) return;
   beats_.Reported(worker, step, phase, timer_->Now());
-  if (told_.reports && told_.level == StandstillLevel::kMoving) return;
-  Look();
-  SetTimer();
+  meter_.Reported(worker, step, phase, world_.Waited(worker), timer_->Now());
+  if (judges() && (!told_.reports || told_.level != StandstillLevel::kMoving)) Look();
+  if (!look_at_) SetTimer();
 }
 
 void AgentDriver::CollectEvidence(const proto::CollectEvidence& order) {
   const Round round(order.round());
-  if (!beating_ || round != last_->assignment.round) return;
+  if (!watching_ || round != last_->assignment.round) return;
   world_.CollectEvidence([this, round, request = order.request(), max_bytes = order.max_bytes()](
                              std::vector<WorkerEvidence> workers, std::vector<std::string> missing) {
-    if (!beating_ || round != last_->assignment.round) return;
+    if (!watching_ || round != last_->assignment.round) return;
     for (WorkerEvidence& worker : workers) worker.idle = beats_.idle(worker.local_rank);
     proto::AgentMessage message;
     proto::Evidence& evidence = *message.mutable_evidence();
@@ -260,8 +273,9 @@ void AgentDriver::Send(const proto::AgentMessage& message) {
 void AgentDriver::Do(const StartWorkers& e) {
   fence_.WorkersStart();
   last_ = {e.assignment, timer_->Now()};
-  beating_ = config_.rules.hang_timeout != HangTimeout::Off();
+  watching_ = true;
   beats_.Begin(config_.num_local_workers, e.assignment.world_size, timer_->Now());
+  meter_.Begin(config_.num_local_workers);
   told_ = {};
   looked_at_ = timer_->Now();
   (void)world_.Signs();  // those of the workers of the round before

@@ -18,6 +18,7 @@
 #include "launcher/agent/node_fence.h"
 #include "launcher/config/launch_config.h"
 #include "launcher/progress/beat_table.h"
+#include "launcher/progress/step_meter.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client/coordinator_link.h"
 
@@ -45,7 +46,8 @@ class AgentDriver {
   // Joins the job at the other end of `link`. REQUIRES: `link` is not started.
   void Join(std::unique_ptr<CoordinatorLink> link);
   void Step(const AgentEvent& event);
-  // A worker has reported its progress in `round`. The driver tells the coordinator when workers make none; see BeatTable.
+  // A worker has reported its progress in `round`. The driver tells the coordinator when workers make none (BeatTable), and how long
+  // their steps take (StepMeter).
   void Reported(Round round, LocalRank worker, int64_t step, WorkerPhase phase);
   // The fence has fired; see Fenced.
   void FenceFired() { Step(Fenced{.by_lead = fence_.bound_by_lead()}); }
@@ -58,10 +60,13 @@ class AgentDriver {
   void OnMessage(const proto::CoordinatorMessage& message);
   void SetTimer();
   void OnTimer();
-  // Looks at the workers that run, and tells the coordinator if their level has changed.
+  // Whether workers that make no progress are to be found.
+  bool judges() const { return config_.rules.hang_timeout != HangTimeout::Off(); }
   // Takes signs of progress other than reports, once a second.
   void LookAround();
+  // Looks at the workers that run, and tells the coordinator if their level has changed.
   void Look();
+  void SendStepTimes();
   void CollectEvidence(const proto::CollectEvidence& order);
   // Drops `message` if the join has not been sent yet.
   void Send(const proto::AgentMessage& message);
@@ -102,7 +107,8 @@ class AgentDriver {
   std::optional<LastWorkers> last_;
   std::optional<TimePoint> timer_at_;
   BeatTable beats_;
-  bool beating_ = false;  // the workers of last_ run, and are judged
+  StepMeter meter_;
+  bool watching_ = false;  // the workers of last_ run
   TimePoint looked_at_;
   std::optional<TimePoint> look_at_;    // the next look; nullopt: none is necessary
   NodeStandstill told_;                 // what the coordinator knows

@@ -73,6 +73,8 @@ class AgentWorld {
   virtual void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) = 0;
   // Adds to `heartbeat` the progress that the workers have reported.
   virtual void FillIn(proto::Heartbeat& heartbeat) const = 0;
+  // How long this worker has waited for collective operations, since any time; nullopt: unknown. Does not block.
+  virtual std::optional<Duration> Waited(LocalRank /*worker*/) const { return std::nullopt; }
   // The lowest of the steps that the workers have reported last in `round`; nullopt if there are no reports.
   virtual std::optional<int64_t> SlowestStep(Round round) const = 0;
   // The highest step that a worker has reported in `round`; 0 if there are no reports.

@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "boost/json/parse.hpp"
 #include "boost/json/serialize.hpp"
 #include "launcher/report/terminal_text.h"
 
 namespace ddprun {
 namespace {
-
-using Row = std::array<std::string, 6>;
 
 std::string Text(const boost::json::value& v) {
   if (v.is_string()) return CleanLine({v.get_string().data(), v.get_string().size()});
@@ -34,6 +35,22 @@ std::string Ranks(const boost::json::object& node) {
   return nproc == 1 ? absl::StrCat(rank) : absl::StrCat(rank, "-", rank + nproc - 1);
 }
 
+// The rows with columns of equal width, without spaces at the ends of lines.
+template <size_t n>
+std::string Table(const std::vector<std::array<std::string, n>>& rows) {
+  std::array<size_t, n> widths{};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < n; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < n; ++i) absl::StrAppendFormat(&line, " %-*s", static_cast<int>(widths[i]), row[i]);
+    absl::StrAppend(&out, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+  }
+  return out;
+}
+
 // Returns one row per node, ordered by rank. Nodes without a rank are last, in the order of the page.
 std::string NodeTable(const boost::json::array& page) {
   std::vector<const boost::json::object*> nodes;
@@ -45,7 +62,7 @@ std::string NodeTable(const boost::json::array& page) {
     };
     return place(*a) < place(*b);
   });
-  std::vector<Row> rows = {{"NODE", "ADDRESS", "STATE", "RANKS", "STEP", "PHASE"}};
+  std::vector<std::array<std::string, 6>> rows = {{"NODE", "ADDRESS", "STATE", "RANKS", "STEP", "PHASE"}};
   for (const boost::json::object* node : nodes) {
     const bool leaves = node->at("to_be_drained").as_bool();
     const bool excluded = node->at("excluded").as_bool();
@@ -54,18 +71,38 @@ std::string NodeTable(const boost::json::array& page) {
          absl::StrCat(Text(node->at("state")), leaves ? ", to be drained" : "", excluded ? ", excluded" : ""),
          Ranks(*node), Text(node->at("step")), OrDash(Text(node->at("phase")))});
   }
-  std::array<size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  return Table(rows);
+}
+
+// "7 %"; "-" if there is no whole.
+std::string Share(int64_t part, int64_t whole) {
+  return whole <= 0
+             ? "-"
+             : absl::StrFormat("%.0f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+// Returns one row per rank whose steps are timed.
+std::string StepTable(const boost::json::array& page, int64_t timed) {
+  std::vector<std::array<std::string, 7>> rows = {
+      {"RANK", "NODE", "STEP TIME", "SPREAD", "DATA", "COMPUTE", "COMMUNICATION"}};
+  for (const boost::json::value& v : page) {
+    const boost::json::object& rank = v.as_object();
+    const auto micros = [&rank](const char* member) { return rank.at(member).as_int64(); };
+    const auto time = [&micros](const char* member) {
+      return InThreeDigits(std::chrono::microseconds(std::max<int64_t>(micros(member), 0)));
+    };
+    const int64_t step = micros("step_us"), data = micros("data_us");
+    const bool known = !rank.at("communication_us").is_null();
+    const int64_t communication = known ? micros("communication_us") : 0;
+    rows.push_back({Text(rank.at("rank")), Text(rank.at("host")), time("step_us"), time("spread_us"),
+                    Share(data, step), known ? Share(step - data - communication, step) : "-",
+                    absl::StrCat(known ? Share(communication, step) : "-",
+                                 rank.at("straggler").as_bool() ? "  slower than the others" : "")});
   }
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line = " ";
-    for (size_t i = 0; i < row.size(); ++i)
-      absl::StrAppendFormat(&line, " %-*s", static_cast<int>(widths[i]), row[i]);
-    absl::StrAppend(&out, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
-  }
-  return out;
+  const auto shown = static_cast<int64_t>(page.size());
+  return absl::StrCat(
+      "\n", Table(rows),
+      shown < timed ? absl::StrCat("  and ", timed - shown, " ranks that need less time themselves\n") : "");
 }
 
 // Returns the line "  name: text\n"; empty if `text` is empty.
@@ -88,6 +125,9 @@ std::string JobText(const boost::json::object& job) {
                   Line("last failure", job.at("last_failure")), Line("ended", job.at("outcome_reason")),
                   Line("last event", job.at("last_transition")));
   if (!job.at("nodes").as_array().empty()) absl::StrAppend(&text, NodeTable(job.at("nodes").as_array()));
+  const boost::json::value* const times = job.if_contains("step_times");
+  if (times != nullptr && !times->as_array().empty())
+    absl::StrAppend(&text, StepTable(times->as_array(), job.at("timed_ranks").to_number<int64_t>()));
   return text;
 }
 

@@ -47,6 +47,24 @@ TEST(StatusTableTest, ShowsJobsAndNodes) {
   EXPECT_FALSE(view->all_over);
 }
 
+TEST(StatusTableTest, ShowsStepTimes) {
+  const std::string page =
+      absl::StrReplaceAll(kPage, {{R"("furthest_step":57,)", R"("furthest_step":57,"timed_ranks":9,
+   "step_times":[
+    {"rank":0,"host":"n3","step_us":150000,"spread_us":2100,"data_us":7500,"communication_us":null,"straggler":false},
+    {"rank":5,"host":"node1","step_us":150000,"spread_us":900,"data_us":0,"communication_us":30000,"straggler":true},
+    {"rank":6,"host":"node1","step_us":0,"spread_us":0,"data_us":0,"communication_us":0,"straggler":false}],)"}});
+  const auto view = StatusTable(page, "j");
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_THAT(view->text,
+              HasSubstr("\n"
+                        "  RANK NODE  STEP TIME SPREAD   DATA COMPUTE COMMUNICATION\n"
+                        "  0    n3    150 ms    2.10 ms  5 %  -       -\n"
+                        "  5    node1 150 ms    0.900 ms 0 %  80 %    20 %  slower than the others\n"
+                        "  6    node1 0.000 ms  0.000 ms -    -       -\n"
+                        "  and 6 ranks that need less time themselves\n"));
+}
+
 TEST(StatusTableTest, ShowsOneJob) {
   const auto view = StatusTable(kPage, "k");
   ASSERT_TRUE(view.ok()) << view.status();

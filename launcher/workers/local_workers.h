@@ -115,6 +115,7 @@ class LocalWorkers {
   // Sets the round in `heartbeat` and, if the workers have reported, the step and the phase of the slowest
   // worker.
   void FillIn(proto::Heartbeat& heartbeat) const;
+  std::optional<Duration> Waited(LocalRank worker) const;  // see AgentWorld
   // Finds out what the workers do, within kEvidenceLimit, then calls `done` once, on `io`. Workers that have ended are not in the
   // result. `missing`: what could not be collected, and what would allow it; one line each.
   void CollectEvidence(

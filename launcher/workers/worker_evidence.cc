@@ -128,6 +128,11 @@ void LocalWorkers::CollectEvidence(
       });
 }
 
+std::optional<Duration> LocalWorkers::Waited(LocalRank local_rank) const {
+  const Worker* const worker = reports_ == nullptr ? nullptr : Running(local_rank);
+  return worker == nullptr ? std::nullopt : reports_->Waited(local_rank, worker->pid);
+}
+
 AgentWorld::WorkerSigns LocalWorkers::Signs() {
   return {.touched = heartbeats_.Changed(),
           .output_held = console_.out().full() || console_.err().full() || logs_.disk().full()};

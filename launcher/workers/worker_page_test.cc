@@ -29,6 +29,7 @@ class PageTest : public WorkerSocketTest {
     page.version = OperationPage::kVersion;
     page.waiting = in_flight ? 1 : 0;
     page.operation = OperationPage::Pack(kind, number);
+    page.waited = number * 1000;
     UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
     EXPECT_EQ(write(fd.get(), &page, sizeof(page)), static_cast<ssize_t>(sizeof(page)));
     return fd;
@@ -72,6 +73,8 @@ TEST_F(PageTest, ReadsTheOperationOfEachWorker) {
   EXPECT_EQ(socket_->Operation(LocalRank(1), getpid()),
             (WorkerEvidence::Operation{.kind = "barrier", .number = 8, .in_flight = false}));
   EXPECT_EQ(socket_->Operation(LocalRank(2), getpid()), std::nullopt);
+  EXPECT_EQ(socket_->Waited(LocalRank(1), getpid()), Duration(8000));
+  EXPECT_EQ(socket_->Waited(LocalRank(2), getpid()), std::nullopt);
 
   ASSERT_EQ(ftruncate(page.get(), 3), 0);
   EXPECT_EQ(socket_->Operation(LocalRank(0), getpid()), std::nullopt)

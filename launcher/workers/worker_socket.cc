@@ -171,6 +171,17 @@ struct WorkerSocket::State : public std::enable_shared_from_this<State> {
     return true;
   }
 
+  // The memory that a worker shares; -1: none.
+  int PageOf(LocalRank local_rank, pid_t process) const {
+    std::shared_ptr<Peer> newest;
+    for (const std::weak_ptr<Peer>& weak : peers) {  // oldest first
+      const auto peer = weak.lock();
+      if (peer == nullptr || !peer->page || peer->page_of != local_rank) continue;
+      if (newest == nullptr || newest->pid != process || peer->pid == process) newest = peer;
+    }
+    return newest == nullptr ? -1 : newest->page.get();
+  }
+
   // Called if no descriptors are left. Pending connections keep the socket readable, so pause before the next
   // accept.
   void AcceptLater() {
@@ -351,13 +362,13 @@ std::optional<WorkerReport> WorkerSocket::Last(Round round, LocalRank local_rank
 }
 
 std::optional<WorkerEvidence::Operation> WorkerSocket::Operation(LocalRank local_rank, pid_t process) const {
-  std::shared_ptr<Peer> newest;
-  for (const std::weak_ptr<Peer>& weak : state_->peers) {  // oldest first
-    const auto peer = weak.lock();
-    if (peer == nullptr || !peer->page || peer->page_of != local_rank) continue;
-    if (newest == nullptr || newest->pid != process || peer->pid == process) newest = peer;
-  }
-  return newest == nullptr ? std::nullopt : ReadOperation(newest->page.get());
+  const int page = state_->PageOf(local_rank, process);
+  return page < 0 ? std::nullopt : ReadOperation(page);
+}
+
+std::optional<Duration> WorkerSocket::Waited(LocalRank local_rank, pid_t process) const {
+  const int page = state_->PageOf(local_rank, process);
+  return page < 0 ? std::nullopt : ReadWaited(page);
 }
 
 std::optional<WorkerReport> WorkerSocket::Slowest(Round round) const {

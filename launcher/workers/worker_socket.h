@@ -60,6 +60,8 @@ class WorkerSocket {
   // none, or has waited for none. If several processes share memory for it, that of `process` counts, or else the newest one. Does not
   // block.
   std::optional<WorkerEvidence::Operation> Operation(LocalRank local_rank, pid_t process) const;
+  // How long this worker has waited for collective operations, from the same memory; nullopt: unknown.
+  std::optional<Duration> Waited(LocalRank local_rank, pid_t process) const;
   // Returns the report with the lowest step among the workers' last reports in `round`; nullopt if there are
   // none.
   std::optional<WorkerReport> Slowest(Round round) const;

@@ -436,7 +436,7 @@ void Coordinator::WriteLog(const std::string& run_id, const NoteText& text) {
 }
 
 bool Coordinator::IsForUsers(absl::string_view event) {
-  return event == kRoundStandsStill || event == kRoundMovesAgain;
+  return event == kRoundStandsStill || event == kRoundMovesAgain || event == kStraggler;
 }
 
 void Coordinator::Do(const JobHandedOver& e) {

@@ -1,9 +1,17 @@
 #include "rendezvous/coordinator/job_status.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include "base/ids.h"
+#include "base/step_times.h"
 #include "boost/json/array.hpp"
 #include "rendezvous/core/round_text.h"
+#include "rendezvous/core/stragglers.h"
 
 namespace ddprun {
 namespace {
@@ -74,6 +82,37 @@ boost::json::array MissingNodes(const RoundMachine& machine, TimePoint now) {
   return missing;
 }
 
+int64_t ToMicros(Duration d) { return std::chrono::duration_cast<std::chrono::microseconds>(d).count(); }
+
+// The ranks in ascending order; if they are many, those with the longest own times.
+boost::json::array StepTimesOf(const std::map<Rank, Stragglers::Timed>& ranks) {
+  constexpr size_t kMost = 64;
+  std::vector<std::map<Rank, Stragglers::Timed>::const_iterator> shown;
+  for (auto it = ranks.begin(); it != ranks.end(); ++it) shown.push_back(it);
+  if (shown.size() > kMost) {
+    const auto own = [](const StepTimes& times) { return times.communication ? times.own() : times.step; };
+    std::nth_element(shown.begin(), shown.begin() + kMost, shown.end(), [&own](const auto& a, const auto& b) {
+      return own(a->second.times) > own(b->second.times);
+    });
+    shown.resize(kMost);
+    std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) { return a->first < b->first; });
+  }
+  boost::json::array array;
+  for (const auto& it : shown) {
+    const auto& [rank, timed] = *it;
+    boost::json::object entry{{"rank", rank.value()},
+                              {"host", timed.host},
+                              {"step_us", ToMicros(timed.times.step)},
+                              {"spread_us", ToMicros(timed.times.spread)},
+                              {"data_us", ToMicros(timed.times.data)},
+                              {"communication_us", nullptr},
+                              {"straggler", timed.straggles()}};
+    if (timed.times.communication) entry["communication_us"] = ToMicros(*timed.times.communication);
+    array.push_back(std::move(entry));
+  }
+  return array;
+}
+
 }  // namespace
 
 boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& machine, const EventRing& events,
@@ -102,7 +141,13 @@ boost::json::object JobStatus(absl::string_view run_id, const RoundMachine& mach
       {"last_event", last == nullptr ? 0 : last->seq},
       {"waiting", waits ? ToText(machine.WhatIsWaitedFor(now)) : ""},
       {"missing", MissingNodes(machine, now)},
+      {"timed_ranks", 0},
+      {"step_times", boost::json::array()},
       {"nodes", std::move(nodes)}};
+  if (const Stragglers* const stragglers = machine.stragglers()) {
+    job["timed_ranks"] = stragglers->ranks().size();
+    job["step_times"] = StepTimesOf(stragglers->ranks());
+  }
   if (machine.furthest_step()) job["furthest_step"] = *machine.furthest_step();
   return job;
 }

@@ -170,6 +170,8 @@ absl::StatusOr<NodeMessage> DecodeNodeMessage(const proto::AgentMessage& message
       came.missing = DecodeMissing(evidence);
       return came;
     }
+    case proto::AgentMessage::kStepTimes:
+      return StepsTimed{{}, Round(message.step_times().round()), DecodeStepTimes(message.step_times())};
     case proto::AgentMessage::kReady:
       RETURN_IF_ERROR(InRange("store_port", message.ready().store_port(), 1, 65535));
       return NodeReady{

@@ -45,8 +45,9 @@ struct PeerJoined {
   std::vector<std::pair<NodeId, std::string>> gone = {};
 };
 // Messages from an agent that has joined. The machine fills in `node`.
-using NodeMessage = std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
-                                 StandstillChanged, EvidenceCame, NodeLeaving, NodeLeft, NoticeGiven>;
+using NodeMessage =
+    std::variant<NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken, StandstillChanged,
+                 EvidenceCame, StepsTimed, NodeLeaving, NodeLeft, NoticeGiven>;
 struct PeerSaid {
   PeerId peer = 0;
   NodeMessage message = {};

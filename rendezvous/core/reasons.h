@@ -315,6 +315,14 @@ struct StandsStill {
 struct MovesAgain {
   Round round = {};
 };
+// Ranks of a host take longer than the others for their own part of a step; see stragglers.h.
+struct Straggles {
+  std::string host = {};
+  std::vector<Rank> ranks = {};  // in ascending order
+  Duration own = {};             // of the slowest of them
+  Duration step = {};
+  Duration median = {};  // of the own times of all ranks
+};
 struct HostExcluded {
   std::string host = {};
   int failures = 0;
@@ -377,8 +385,8 @@ struct BadMessage {
 using Note =
     std::variant<note::NodeJoined, note::WorkersFailed, note::SnapshotTaken, note::NodeLeaving, NodeMissed,
                  note::DrainRequested, note::NodeDrained, note::Notice, note::NodePreempted, note::JobClosing,
-                 note::StandsStill, note::MovesAgain, note::HostExcluded, note::SnapshotAsked,
-                 note::RoundSealed, note::RoundEnded, note::RoundReported, note::Paused,
+                 note::StandsStill, note::MovesAgain, note::Straggles, note::HostExcluded,
+                 note::SnapshotAsked, note::RoundSealed, note::RoundEnded, note::RoundReported, note::Paused,
                  note::WaitingForNodes, note::Resumed, note::JobClosed, note::HandingOver, note::HandedOver,
                  note::JobDeserted, note::JobForgotten, note::AgentRefused, note::BadMessage>;
 

@@ -14,6 +14,7 @@
 #include "base/failure.h"
 #include "base/ids.h"
 #include "base/standstill.h"
+#include "base/step_times.h"
 #include "base/time.h"
 #include "base/worker_evidence.h"
 #include "rendezvous/core/reasons.h"
@@ -132,6 +133,12 @@ struct EvidenceCame {
   std::vector<std::string> missing =
       {};  // what could not be collected, and what would allow it; one line each
 };
+// The workers of the node have done some more steps.
+struct StepsTimed {
+  NodeId node;
+  Round round = {};
+  std::vector<WorkerSteps> workers = {};
+};
 // An operator drains the node. The job continues without it.
 struct DrainRequested {
   NodeId node;
@@ -160,8 +167,8 @@ struct Tick {};
 
 using RoundEvent =
     std::variant<NodeJoined, NodeHeard, WorkersFailed, WorkersSucceeded, NodeReady, SnapshotTaken,
-                 StandstillChanged, EvidenceCame, NodeLeaving, NodeLeft, NodeLost, NodeGone, DrainRequested,
-                 NoticeGiven, CloseRequested, HandOverRequested, Tick>;
+                 StandstillChanged, EvidenceCame, StepsTimed, NodeLeaving, NodeLeft, NodeLost, NodeGone,
+                 DrainRequested, NoticeGiven, CloseRequested, HandOverRequested, Tick>;
 
 // --- Effects
 

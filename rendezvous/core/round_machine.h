@@ -54,6 +54,7 @@
 #include "rendezvous/core/reasons.h"
 #include "rendezvous/core/restart_decision.h"
 #include "rendezvous/core/round_events.h"
+#include "rendezvous/core/stragglers.h"
 
 namespace ddprun {
 
@@ -70,7 +71,8 @@ struct ActiveRound {
   std::optional<NodePreempted> notice = {};  // the first one since the round was sealed
   HangMachine hang = {};
   std::string standstill = {};  // what was told; empty while it makes progress
-  bool hang_proven = false;     // ended because it stood still, and HangFinding::proven
+  Stragglers stragglers = {};
+  bool hang_proven = false;  // ended because it stood still, and HangFinding::proven
 };
 
 // A new coordinator waits for the members of the last round.
@@ -158,6 +160,11 @@ class RoundMachine {
     const auto* const running = std::get_if<Running>(&state_);
     return running == nullptr ? "" : running->round.standstill;
   }
+  // The step times of the running round; null if no round runs.
+  const Stragglers* stragglers() const {
+    const auto* const running = std::get_if<Running>(&state_);
+    return running == nullptr ? nullptr : &running->round.stragglers;
+  }
   // Returns nullopt if no worker has reported a step.
   std::optional<int64_t> furthest_step() const { return furthest_.step(); }
   // How the job ended, and why.
@@ -215,6 +222,7 @@ class RoundMachine {
   void On(const SnapshotTaken& e);
   void On(const StandstillChanged& e);
   void On(const EvidenceCame& e);
+  void On(const StepsTimed& e);
   void On(const NodeLeaving& e);
   void On(const NodeLeft& e);
   void On(const NodeLost& e);

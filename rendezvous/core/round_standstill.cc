@@ -1,4 +1,4 @@
-// RoundMachine's rules for rounds that stand still.
+// RoundMachine's rules for rounds that stand still or are slow.
 
 #include <utility>
 
@@ -16,6 +16,18 @@ void RoundMachine::On(const StandstillChanged& e) {
 
 void RoundMachine::On(const EvidenceCame& e) {
   if (ValidateSender(e.node, e.round) != nullptr && Is<Running>()) (void)active().hang.Came(e);
+}
+
+void RoundMachine::On(const StepsTimed& e) {
+  const Member* const member = ValidateSender(e.node, e.round);
+  if (member == nullptr || member->phase != Phase::kRunning || !Is<Running>()) return;
+  Stragglers& stragglers = active().stragglers;
+  for (const WorkerSteps& worker : e.workers) {
+    if (worker.local_rank.value() >= member->info.nproc) continue;
+    stragglers.Came(Rank(member->first_rank.value() + worker.local_rank.value()), member->info.host,
+                    worker.times);
+  }
+  for (note::Straggles& note : stragglers.Compare(now_)) effects_.push_back(std::move(note));
 }
 
 void RoundMachine::AdvanceHang() {

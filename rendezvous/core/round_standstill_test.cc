@@ -179,5 +179,35 @@ TEST_F(RoundStandstillTest, ANodeWhoseWorkersHaveSucceededDoesNotHoldItBack) {
   EXPECT_EQ(machine_->state(), RoundMachine::State::kDraining);
 }
 
+TEST_F(RoundStandstillTest, AStragglerIsToldOnceInARound) {
+  Run();
+  Words told;
+  const auto steps = [&] {
+    now_ += seconds(10);
+    for (const char* id : {"a", "b"}) {
+      StepsTimed timed{.node = NodeId(id), .round = Round(0)};
+      for (int i = 0; i < 3; ++i) {  // the last one is no worker of the node
+        const bool slow = id == std::string("b") && i == 1;
+        timed.workers.push_back(
+            {LocalRank(i), {.step = milliseconds(100), .communication = milliseconds(slow ? 10 : 60)}});
+      }
+      (void)Step(timed);
+      for (std::string& note : Notes()) told.push_back(std::move(note));
+    }
+  };
+  for (int i = 0; i < 20; ++i) steps();
+  EXPECT_THAT(told,
+              ElementsAre("rank 3 on host-b is slower than the others: it needs 90.0 ms of its own for each "
+                          "step of 100 ms; the median of all ranks is 40.0 ms"));
+  ASSERT_NE(machine_->stragglers(), nullptr);
+  EXPECT_EQ(machine_->stragglers()->ranks().size(), 4);
+  EXPECT_TRUE(machine_->stragglers()->ranks().at(Rank(3)).straggles());
+
+  (void)Step(WorkersFailed{NodeId("a"), Round(0), {.exit = Exited{1}}});
+  EXPECT_EQ(machine_->stragglers(), nullptr) << "the round does not run";
+  steps();
+  EXPECT_EQ(told.size(), 1);
+}
+
 }  // namespace
 }  // namespace ddprun

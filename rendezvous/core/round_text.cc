@@ -36,6 +36,22 @@ absl::string_view ForgottenText(note::JobForgotten::Why why) {
   return "?";
 }
 
+std::string StragglerText(const note::Straggles& n) {
+  constexpr size_t kMostNamed = 8;
+  const bool many = n.ranks.size() > 1;
+  std::string ranks;
+  for (size_t i = 0; i < n.ranks.size() && i < kMostNamed; ++i) {
+    const bool last = i > 0 && i + 1 == n.ranks.size();
+    absl::StrAppend(&ranks, i == 0 ? "" : last ? " and " : ", ", n.ranks[i].value());
+  }
+  if (n.ranks.size() > kMostNamed) absl::StrAppend(&ranks, " and ", n.ranks.size() - kMostNamed, " more");
+  return absl::StrCat(
+      many ? "ranks " : "rank ", ranks, " on ", n.host,
+      many ? " are slower than the others: they need up to " : " is slower than the others: it needs ",
+      InThreeDigits(n.own), many ? " of their own for each step of " : " of its own for each step of ",
+      InThreeDigits(n.step), "; the median of all ranks is ", InThreeDigits(n.median));
+}
+
 }  // namespace
 
 std::string ToText(const NodeName& node) {
@@ -285,6 +301,9 @@ NoteText ToText(const Note& note) {
           },
           [](const note::MovesAgain& n) {
             return T{kRoundMovesAgain, absl::StrCat("round ", n.round.value(), " makes progress again")};
+          },
+          [](const note::Straggles& n) {
+            return T{kStraggler, StragglerText(n)};
           },
           [](const note::HostExcluded& n) {
             return T{"host_excluded",

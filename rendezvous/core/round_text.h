@@ -36,6 +36,7 @@ struct NoteText {
 NoteText ToText(const Note& note);
 inline constexpr absl::string_view kRoundStandsStill = "round_stands_still";
 inline constexpr absl::string_view kRoundMovesAgain = "round_moves_again";
+inline constexpr absl::string_view kStraggler = "straggler";
 
 // --- Notices to waiting nodes
 

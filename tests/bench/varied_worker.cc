@@ -40,6 +40,7 @@ Status Run(double seconds) {
     if (step % 40 == 0) {
       context.Report(step - 1, Phase::kLoading);
       Work(5000);
+      context.Report(step - 1, Phase::kTraining);
     }
     Work(static_cast<int>(kShortestMs * std::exp(exponent(random))));
     go_on[0] = context.rank() == 0 && std::chrono::steady_clock::now() < end ? 1.0F : 0.0F;

@@ -39,6 +39,7 @@ class Planner {
     DrawNotices();
     const bool hangs = settings_.seed % 3 == 1 || settings_.seed % 15 == 0;
     if (hangs && settings_.plain == 0) DrawHangs();
+    if (settings_.seed % 3 == 1 && settings_.plain == 0) DrawStraggler();
     if (settings_.seed % 3 == 0) DrawRegister();
     std::stable_sort(script_.faults.begin(), script_.faults.end(),
                      [](const Fault& a, const Fault& b) { return a.at < b.at; });
@@ -319,6 +320,20 @@ class Planner {
             static_cast<int>(random.Between(101, std::clamp(most, 102, 299))));
       }
     }
+  }
+
+  // One host is slow for so long that its ranks are named, and there are no other faults.
+  void DrawStraggler() {
+    Random random(settings_.seed, "straggler");
+    const int64_t slow = random.Between(150, 250);
+    const Duration longest = settings_.step_time * 3 / 2 * slow / 100;
+    if (!random.Chance(0.1) || settings_.num_hosts < 2 || longest > seconds(4)) return;
+    std::erase_if(script_.faults, [](const Fault& fault) { return fault.kind != FaultKind::kStart; });
+    settings_.calm = seconds(240);
+    settings_.total_steps =
+        static_cast<int>(settings_.calm / settings_.step_time) + static_cast<int>(random.Between(5, 30));
+    Add(seconds(30), FaultKind::kSlowRank, {static_cast<int>(random.Between(0, settings_.num_hosts - 1))},
+        seconds(200), static_cast<int>(slow));
   }
 
   // The job has a register, and its coordinators have faults. They have random numbers of their own, as notices have.

@@ -54,6 +54,7 @@ TEST(SimTest, NoneOfTwoThousandSeedsBreaksARule) {
   EXPECT_GT(sum.ended_hung, 100) << what;
   EXPECT_GT(sum.findings, 200) << what;
   EXPECT_GT(sum.late_evidence, 50) << what;
+  EXPECT_GT(sum.stragglers, 15) << what;
 }
 
 TEST(SimTest, RunsOfOneSeedHaveEqualTraces) {

@@ -136,6 +136,7 @@ void HangRules::KillLater(const Master& master, Duration later) {
 
 void HangRules::Check(const void* coordinator, const RoundEvent& event, const RoundEffects& effects,
                       const RoundMachine& machine) {
+  stragglers_.Check(effects);
   if (!on()) return;
   const auto running = running_.find(coordinator);
   if (running != running_.end()) {
@@ -224,6 +225,7 @@ void HangRules::AddCounts(SimResult& result) const {
   result.findings += findings_;
   result.late_evidence += late_evidence_;
   result.operators += operators_;
+  result.stragglers += stragglers_.told();
 }
 
 }  // namespace ddprun::sim

@@ -18,6 +18,7 @@
 #include "tests/sim/script.h"
 #include "tests/sim/world/sim_clock.h"
 #include "tests/sim/world/sim_result.h"
+#include "tests/sim/world/straggler_rules.h"
 #include "tests/sim/world/trace.h"
 
 namespace ddprun::sim {
@@ -40,9 +41,13 @@ namespace ddprun::sim {
 class HangRules {
  public:
   HangRules(const Settings* settings, SimClock* clock, Trace* trace)
-      : settings_(*settings), clock_(*clock), trace_(*trace) {}
+      : settings_(*settings), clock_(*clock), trace_(*trace), stragglers_(clock, trace) {}
 
   // --- From the workers. A round is identified by its master.
+  // The workers of a host, so many, do a step in this share of its usual time.
+  void Step(const Assignment& round, const std::string& host, size_t workers, int percent) {
+    stragglers_.Step(round, host, workers, percent);
+  }
   // The workers of a host begin a step.
   void Progress(const Assignment& round, const std::string& host);
   // A worker hangs. `kill`: sends it SIGKILL, unless it has ended.
@@ -56,7 +61,10 @@ class HangRules {
              const RoundMachine& machine);
 
   // Until then messages or answers may be late.
-  void DisturbedUntil(TimePoint until) { disturbed_until_ = std::max(disturbed_until_, until); }
+  void DisturbedUntil(TimePoint until) {
+    disturbed_until_ = std::max(disturbed_until_, until);
+    stragglers_.DisturbedUntil(disturbed_until_);
+  }
   void AddCounts(SimResult& result) const;
 
  private:
@@ -100,6 +108,7 @@ class HangRules {
   const Settings& settings_;
   SimClock& clock_;
   Trace& trace_;
+  StragglerRules stragglers_;
   std::map<Master, RoundState> rounds_;
   std::map<const void*, std::pair<Round, Master>> running_;  // the round of each coordinator
   TimePoint disturbed_until_ = SimClock::kStart;

@@ -86,6 +86,14 @@ std::string MessageText(const proto::AgentMessage& message) {
                           message.evidence().request(), ")");
     case proto::AgentMessage::kStacks:
       return absl::StrCat("Stacks(request ", message.stacks().request(), ")");
+    case proto::AgentMessage::kStepTimes: {
+      std::string ranks;
+      for (const proto::StepTimes::Worker& worker : message.step_times().workers()) {
+        absl::StrAppend(&ranks, ", ", worker.local_rank(), ": ", worker.step_us(), " us, waits ",
+                        worker.communication_us());
+      }
+      return absl::StrCat("StepTimes(round ", message.step_times().round(), ranks, ")");
+    }
     case proto::AgentMessage::kHeartbeat:
     case proto::AgentMessage::KIND_NOT_SET:
       break;

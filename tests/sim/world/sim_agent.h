@@ -103,6 +103,9 @@ class SimAgent final : private AgentWorld {
   void AskForSnapshot(Round round, const std::optional<WorkerStop>& stop) override;
   void FillIn(proto::Heartbeat& heartbeat) const override;
   void CollectEvidence(EvidenceHandler done) override;
+  std::optional<Duration> Waited(LocalRank) const override {
+    return warden_.workers() == nullptr ? std::nullopt : std::optional(warden_.workers()->waited());
+  }
   std::optional<int64_t> SlowestStep(Round) const override { return step_; }
   int64_t FurthestStep(Round) const override { return step_.value_or(0); }
   bool SayFinished(Round) const override {

@@ -46,6 +46,7 @@ struct SimResult {
   int64_t findings = 0;       // findings with the evidence of all nodes
   int64_t late_evidence = 0;  // findings without
   int64_t operators = 0;      // hung workers that an operator has killed
+  int64_t stragglers = 0;     // hosts that were named as slower than the others
   int64_t packets = 0;
   int64_t packets_lost = 0;
   std::map<FaultKind, int64_t> fired;  // faults that took effect

@@ -301,6 +301,7 @@ void SimWorkers::Write() {
 void SimWorkers::Go(int64_t step) {
   step_ = step;
   step_done_ = false;
+  if (waits_since_) waited_ += host_->now() - *std::exchange(waits_since_, std::nullopt);
   job_->hangs->Progress(assignment_, host_->name());
   outside_.report(step, snapshot_step_);
   if (step >= job_->settings->total_steps) {
@@ -317,6 +318,7 @@ void SimWorkers::Done() {
   Prepare();
   if (broken_) return;
   step_done_ = true;
+  waits_since_ = host_->now();
   if (is_master()) return MaybeAdvance();
   job_->tcp->Send(*to_master_, absl::StrCat(step_ + 1, notice_ ? " notice" : ""));
 }

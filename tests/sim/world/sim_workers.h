@@ -125,6 +125,8 @@ class SimWorkers {
   }
   Round round() const { return assignment_.round; }
   const Assignment& assignment() const { return assignment_; }
+  // How long the workers have waited, as they measure it.
+  Duration waited() const { return waited_; }
   // What evidence says of the workers that run, except idle times.
   std::vector<WorkerEvidence> Evidence() const;
 
@@ -193,8 +195,11 @@ class SimWorkers {
   bool notice_ = false;    // the workers of this node have a notice
   bool stopping_ = false;  // the master writes the last snapshot before all stop
 
-  int64_t start_no_ = 0;             // see StateRules::Start
-  int64_t step_ = -1;                // steps done by all nodes; -1: not all nodes have connected
+  int64_t start_no_ = 0;  // see StateRules::Start
+  int64_t step_ = -1;     // steps done by all nodes; -1: not all nodes have connected
+  // Of this node; for other nodes, or for a snapshot of its own, which are no part of the step.
+  std::optional<TimePoint> waits_since_;
+  Duration waited_{};
   bool step_done_ = false;           // this node has done its part of the next step
   std::optional<LocalRank> paused_;  // makes no step
   bool hangs_ = false;               // until it is killed

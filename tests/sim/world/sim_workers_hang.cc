@@ -13,7 +13,9 @@ namespace ddprun::sim {
 
 void SimWorkers::DoStep(Duration time) {
   if (paused_) return;  // The master announces the first step twice.
-  if (job_->clock->now() < habits_->slow_until) {
+  const bool slow = job_->clock->now() < habits_->slow_until;
+  job_->hangs->Step(assignment_, host_->name(), alive_.size(), slow ? habits_->slow : 100);
+  if (slow) {
     time = time * habits_->slow / 100;
     if (!std::exchange(habits_->slow_counted, true)) job_->fired(FaultKind::kSlowRank);
   }
