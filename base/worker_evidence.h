@@ -36,6 +36,7 @@ struct WorkerEvidence {
   std::optional<int64_t> step = {};  // the last one reported
   std::string phase = {};            // as reported
   std::optional<Operation> operation = {};
+  std::optional<int> gpu_busy = {};  // percent of the last second or so in which its GPU ran some kernel
   // Where the worker is, for people, in one line: its innermost function of interest, or a system call and kernel function;
   // for kTraced, by whom. May be empty.
   std::string place = {};

@@ -51,6 +51,7 @@ proto::WorkerEvidence Encode(const WorkerEvidence& worker) {
   out.set_state(static_cast<proto::WorkerState>(worker.state));  // the same numbers
   out.set_idle_ms(ToMillis(worker.idle));
   if (worker.step) out.set_step(*worker.step);
+  if (worker.gpu_busy) out.set_gpu_busy_percent(*worker.gpu_busy);
   out.set_phase(Utf8Head(worker.phase, kMaxNameBytes));
   if (worker.operation) {
     out.mutable_operation()->set_kind(Utf8Head(worker.operation->kind, kMaxNameBytes));
@@ -118,6 +119,7 @@ std::vector<WorkerEvidence> DecodeWorkers(const proto::Evidence& message) {
                           .place = Utf8Line(in.place(), kMaxPlaceBytes),
                           .stack = Utf8Head(in.stack(), kMaxStackBytes)};
     if (in.has_step()) worker.step = in.step();
+    if (in.has_gpu_busy_percent()) worker.gpu_busy = std::clamp(in.gpu_busy_percent(), 0, 100);
     if (in.has_operation()) {
       worker.operation = WorkerEvidence::Operation{.kind = Utf8Line(in.operation().kind(), kMaxNameBytes),
                                                    .number = in.operation().number(),

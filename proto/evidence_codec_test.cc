@@ -16,6 +16,7 @@ WorkerEvidence Example(int local_rank) {
                         .idle = seconds(12),
                         .step = 57,
                         .phase = "training",
+                        .gpu_busy = 97,
                         .place = "load_batch (data.py:41)",
                         .stack = "load_batch\ntrain\nmain"};
   worker.operation = WorkerEvidence::Operation{.kind = "all-reduce", .number = 8812, .in_flight = true};

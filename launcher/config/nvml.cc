@@ -40,6 +40,12 @@ struct OldProcessInfo {
   unsigned long long bytes;
 };
 
+// The struct that nvmlDeviceGetUtilizationRates fills in.
+struct Utilization {
+  unsigned int gpu;  // percent
+  unsigned int memory;
+};
+
 constexpr unsigned int kUuidBytes = 96;
 constexpr int kInsufficientSize = 7;                 // NVML_ERROR_INSUFFICIENT_SIZE
 constexpr int kUncorrected = 1;                      // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
@@ -80,6 +86,7 @@ struct Nvml::Library {
   int (*pci_info)(void*, PciInfo*) = nullptr;
   int (*processes)(void*, unsigned int*, ProcessInfo*) = nullptr;
   int (*old_processes)(void*, unsigned int*, OldProcessInfo*) = nullptr;
+  int (*utilization)(void*, Utilization*) = nullptr;
   int (*ecc_errors)(void*, int, int, unsigned long long*) = nullptr;
   int (*remapped_rows)(void*, unsigned int*, unsigned int*, unsigned int*, unsigned int*) = nullptr;
 };
@@ -105,6 +112,7 @@ absl::StatusOr<Nvml> Nvml::Open() {
     library->Find(library->processes, "nvmlDeviceGetComputeRunningProcesses_v3");
   }
   library->Find(library->old_processes, "nvmlDeviceGetComputeRunningProcesses");
+  library->Find(library->utilization, "nvmlDeviceGetUtilizationRates");
   library->Find(library->ecc_errors, "nvmlDeviceGetTotalEccErrors");
   library->Find(library->remapped_rows, "nvmlDeviceGetRemappedRows");
   if (library->init == nullptr || library->count == nullptr || library->shutdown == nullptr) {
@@ -163,6 +171,19 @@ absl::StatusOr<std::string> Nvml::PciAddress(absl::string_view device) const {
     return Failed(absl::StrCat("GPU ", device, ": nvmlDeviceGetPciInfo_v3"), error);
   return absl::StrCat(absl::Hex(info.domain, absl::kZeroPad4), ":", absl::Hex(info.bus, absl::kZeroPad2), ":",
                       absl::Hex(info.device, absl::kZeroPad2), ".0");
+}
+
+absl::StatusOr<int> Nvml::BusyPercent(absl::string_view device) const {
+  RETURN_IF_ERROR(CheckHandles());
+  if (library_->utilization == nullptr) {
+    return absl::FailedPreconditionError(
+        "libnvidia-ml.so.1 lacks nvmlDeviceGetUtilizationRates: the driver is too old");
+  }
+  ASSIGN_OR_RETURN(void* const handle, Handle(device), absl::StrCat("GPU ", device));
+  Utilization utilization = {};
+  if (const int error = library_->utilization(handle, &utilization); error != 0)
+    return Failed(absl::StrCat("GPU ", device, ": nvmlDeviceGetUtilizationRates"), error);
+  return static_cast<int>(std::min(utilization.gpu, 100u));
 }
 
 absl::StatusOr<std::vector<GpuProcess>> Nvml::Processes(absl::string_view device) const {

@@ -58,6 +58,8 @@ class Nvml {
   // The processes that compute on the device, of all users. For a MIG device, those of that device; if the
   // driver does not list them, those of the whole GPU.
   absl::StatusOr<std::vector<GpuProcess>> Processes(absl::string_view device) const;
+  // The share of the last second or so in which the GPU, for a MIG device the whole one, ran some kernel, in percent.
+  absl::StatusOr<int> BusyPercent(absl::string_view device) const;
   // For a MIG device, the memory of the whole GPU.
   absl::StatusOr<GpuMemoryHealth> MemoryHealth(absl::string_view device) const;
 

@@ -119,6 +119,17 @@ TEST_F(NvmlTest, MemoryHealthIsReadAtEachCall) {
   EXPECT_EQ(*nvml.MemoryHealth("1"), (GpuMemoryHealth{.uncorrected = 4, .remap_failed = true}));
 }
 
+TEST_F(NvmlTest, BusyPercent) {
+  const LoadedNvml fake("testing");
+  setenv("FAKE_NVML_BUSY", "100 3", 1);
+  const Nvml nvml = Open();
+  EXPECT_EQ(*nvml.BusyPercent("0"), 100);
+  EXPECT_EQ(*nvml.BusyPercent("MIG-1000"), 3);
+  unsetenv("FAKE_NVML_BUSY");
+  EXPECT_THAT(std::string(nvml.BusyPercent("0").status().message()),
+              HasSubstr("GPU 0: nvmlDeviceGetUtilizationRates failed with error "));
+}
+
 TEST_F(NvmlTest, MemoryHealthIsUnknownWithoutEcc) {
   const LoadedNvml fake("testing");
   EXPECT_EQ(*Open().MemoryHealth("0"), GpuMemoryHealth{});
@@ -137,6 +148,7 @@ TEST_F(NvmlTest, AnOldDriverLacksFunctions) {
   EXPECT_THAT(std::string(nvml.Processes("0").status().message()),
               HasSubstr("GPU 0: libnvidia-ml.so.1 lacks nvmlDeviceGetComputeRunningProcesses"));
   EXPECT_EQ(*nvml.MemoryHealth("0"), GpuMemoryHealth{});
+  EXPECT_THAT(std::string(nvml.BusyPercent("0").status().message()), HasSubstr("the driver is too old"));
 }
 
 TEST_F(NvmlTest, ErrorsNameTheDevice) {

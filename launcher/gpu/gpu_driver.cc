@@ -60,4 +60,16 @@ std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vecto
   return health;
 }
 
+std::vector<GpuUse> ReadGpuUse(const Nvml& nvml, const std::vector<UsedGpu>& gpus) {
+  std::vector<GpuUse> uses;
+  for (const UsedGpu& gpu : gpus) {
+    const absl::StatusOr<int> percent = nvml.BusyPercent(gpu.device);
+    const absl::StatusOr<std::vector<GpuProcess>> processes = nvml.Processes(gpu.device);
+    if (!percent.ok() || !processes.ok()) continue;
+    GpuUse& use = uses.emplace_back(GpuUse{.percent = *percent});
+    for (const GpuProcess& process : *processes) use.pids.push_back(process.pid);
+  }
+  return uses;
+}
+
 }  // namespace ddprun

@@ -36,4 +36,15 @@ absl::StatusOr<std::vector<UsedGpu>> FindUsedGpus(const Nvml& nvml, const std::o
 // Returns the state of the memory of each of `gpus`; the former state, or number of errors, if it cannot be read.
 std::vector<GpuMemoryHealth> ReadMemoryHealth(const Nvml& nvml, const std::vector<UsedGpu>& gpus);
 
+// Of a GPU while a round stands still.
+struct GpuUse {
+  std::vector<pid_t> pids = {};  // that compute on it, as the driver names them
+  int percent = 0;               // Nvml::BusyPercent
+
+  bool operator==(const GpuUse&) const = default;
+};
+
+// Returns the use of those of `gpus` whose use can be read.
+std::vector<GpuUse> ReadGpuUse(const Nvml& nvml, const std::vector<UsedGpu>& gpus);
+
 }  // namespace ddprun

@@ -268,6 +268,15 @@ void GpuWatch::ReadBaseline() {
       });
 }
 
+std::function<std::vector<GpuUse>()> GpuWatch::UseReader() const {
+  if (driver_ == nullptr || asking_ || stuck_ || gpus_.empty()) return nullptr;
+  return [driver = driver_, gpus = gpus_] {
+    const DriverCall call;
+    const std::lock_guard lock(driver->mutex);
+    return ReadGpuUse(*driver->nvml, gpus);
+  };
+}
+
 std::vector<size_t> GpuWatch::GpusOf(LocalRank local_rank) const {
   std::vector<size_t> indices;
   for (size_t i = 0; i < gpus_.size(); ++i) {

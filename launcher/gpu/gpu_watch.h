@@ -70,6 +70,10 @@ class GpuWatch {
   // True while that state is being read, at most kReadLimit.
   bool reading() const { return reading_; }
 
+  // Returns a function that reads the use of the GPUs, and may block for as long as the driver does; it does not refer to this object. Null
+  // if there is no driver, or if it has not answered before.
+  std::function<std::vector<GpuUse>()> UseReader() const;
+
   // Returns one line for each finding about the worker's GPUs. Call it after all workers have ended, and when
   // reading() is false.
   std::vector<std::string> Evidence(const Failure& failure);

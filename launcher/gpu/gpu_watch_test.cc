@@ -265,6 +265,18 @@ TEST_F(GpuWatchTest, OnlyTheGpusOfTheWorkersCountIfEachHasOne) {
   EXPECT_THAT(said_, HasSubstr("GPU 1 (GPU-1000) is already used"));
 }
 
+TEST_F(GpuWatchTest, ReadsTheUseOfTheGpus) {
+  EXPECT_EQ(Make({}).UseReader(), nullptr) << "no driver";
+  setenv("FAKE_NVML_PROCESSES", "0:11:1,0:12:1,1:13:1", 1);
+  setenv("FAKE_NVML_BUSY", "97 0", 1);
+  const auto read = Opened({.visible = "1,0", .handed_out = true}).UseReader();
+  ASSERT_NE(read, nullptr);
+  watch_.reset();  // the function does not need it
+  EXPECT_EQ(read(), (std::vector<GpuUse>{{.pids = {13}, .percent = 0}, {.pids = {11, 12}, .percent = 97}}));
+  unsetenv("FAKE_NVML_BUSY");
+  EXPECT_TRUE(read().empty());
+}
+
 TEST_F(GpuWatchTest, ProcessesAreNotLookedForIfTheJobDoesNotSayThatItUsesGpus) {
   setenv("FAKE_NVML_PROCESSES", "0:1:1", 1);
   Opened({.driver_device = "/dev/null"});

@@ -72,9 +72,21 @@ std::vector<pid_t> ActivityTable::Progressed(Activities activities, TimePoint no
     const auto earlier = before.find(pid);
     if (earlier == before.end()) continue;
     // The numbers also change when a process leaves the tree of its worker.
-    if (activity.written != earlier->second.written || activity.cpu - earlier->second.cpu >= busy) {
+    const bool waits_busily = operations_.contains(pid);
+    if (activity.written != earlier->second.written ||
+        (!waits_busily && activity.cpu - earlier->second.cpu >= busy)) {
       progressed.push_back(pid);
     }
+  }
+  return progressed;
+}
+
+std::vector<pid_t> ActivityTable::Launched(std::map<pid_t, uint64_t> operations) {
+  const std::map<pid_t, uint64_t> before = std::exchange(operations_, std::move(operations));
+  std::vector<pid_t> progressed;
+  for (const auto& [pid, number] : operations_) {
+    const auto earlier = before.find(pid);
+    if (earlier != before.end() && earlier->second != number) progressed.push_back(pid);
   }
   return progressed;
 }

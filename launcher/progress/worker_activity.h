@@ -29,14 +29,19 @@ Activities ReadActivities(const std::vector<pid_t>& workers);
 class ActivityTable {
  public:
   // A process makes progress if it uses at least a tenth of a processor, or writes. One that waits for its peers does neither, except
-  // with NCCL, which waits with a whole processor.
+  // with NCCL, which waits with a whole processor. So the processor time of a process whose operations NCCL's RAS counts is no sign
+  // of progress; instead, another number of operations is.
   static constexpr int kBusyShare = 10;
 
   // The activities at `now`, which must be later than before. Returns the processes that have made progress since the call before; not
   // those that are new.
   std::vector<pid_t> Progressed(Activities activities, TimePoint now);
+  // The operations that processes have launched, by RAS; those that are left out are not known to it. Returns those whose number has
+  // changed since the call before.
+  std::vector<pid_t> Launched(std::map<pid_t, uint64_t> operations);
 
  private:
+  std::map<pid_t, uint64_t> operations_;
   Activities last_;
   TimePoint last_at_ = {};
 };

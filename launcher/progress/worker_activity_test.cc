@@ -36,6 +36,21 @@ TEST(ActivityTableTest, OutputIsProgress) {
               ElementsAre(8));
 }
 
+TEST(ActivityTableTest, OperationsOfNcclReplaceProcessorTime) {
+  ActivityTable table;
+  table.Progressed({{7, {.cpu = seconds(1)}}, {8, {.cpu = seconds(1)}}}, At(10));
+  EXPECT_THAT(table.Launched({{7, 100}}), IsEmpty()) << "new";
+  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(2)}}, {8, {.cpu = seconds(2)}}}, At(11)), ElementsAre(8));
+  EXPECT_THAT(table.Launched({{7, 100}, {8, 1}}), IsEmpty());
+  EXPECT_THAT(table.Launched({{7, 100}, {8, 2}}), ElementsAre(8));
+  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(3), .written = 1}}, {8, {.cpu = seconds(3)}}}, At(12)),
+              ElementsAre(7))
+      << "output still counts";
+  EXPECT_THAT(table.Launched({}), IsEmpty()) << "RAS does not answer";
+  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(4), .written = 1}}, {8, {.cpu = seconds(4)}}}, At(13)),
+              ElementsAre(7, 8));
+}
+
 // Starts a process that runs `work`, and ends it.
 template <typename Work>
 class Child {

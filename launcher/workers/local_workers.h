@@ -210,6 +210,7 @@ class LocalWorkers {
 
   HeartbeatFiles heartbeats_;
   ActivityTable activity_;
+  TimePoint ask_ras_at_;  // NCCL's RAS, for signs of progress
   LastWork stacks_work_, activity_work_;
 
   WorkerMonitor watch_;

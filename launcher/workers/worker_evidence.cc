@@ -1,17 +1,25 @@
 // The part of LocalWorkers that finds out what the workers do.
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "launcher/agent/background_task.h"
+#include "launcher/gpu/gpu_driver.h"
+#include "launcher/progress/flight_recorder.h"
+#include "launcher/progress/nccl_ras.h"
 #include "launcher/progress/process_sample.h"
 #include "launcher/progress/worker_activity.h"
 #include "launcher/stacks/stacks.h"
@@ -22,6 +30,15 @@ namespace {
 
 // With the time that JudgeProcesses usually takes, less than kEvidenceLimit. What comes later is lost.
 constexpr StackLimits kStackLimits = {.tool = seconds(3), .all = seconds(3), .pause = milliseconds(500)};
+
+// For an answer of NVIDIA's driver.
+constexpr Duration kGpuLimit = milliseconds(200);
+// For an answer of NCCL's RAS, which waits for all processes of the job for a second.
+constexpr Duration kRasLimit = milliseconds(1200);
+// As a sign of progress, RAS is asked at least four times within --hang-timeout, but not more often than this, and only in rounds of so many
+// nodes, because each question makes the processes of all nodes answer.
+constexpr Duration kRasEvery = seconds(2);
+constexpr int kRasNodes = 64;
 
 // "all_reduce (c10d.py:9), called from <module> (train.py:12)"
 std::string PlaceOf(const ThreadStack& thread) {
@@ -79,6 +96,48 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
   return missing;
 }
 
+std::set<pid_t> AsSet(const std::vector<pid_t>& pids) { return {pids.begin(), pids.end()}; }
+
+// Runs `work`, which may never end, in a thread of its own. Returns nullopt if it has not ended after `limit`.
+template <typename T>
+std::optional<T> Within(Duration limit, std::function<T()> work) {
+  std::packaged_task<T()> task(std::move(work));
+  std::future<T> result = task.get_future();
+  try {
+    std::thread(std::move(task)).detach();
+    if (result.wait_for(limit) == std::future_status::ready) return result.get();
+  } catch (const std::system_error&) {  // no thread is available
+  }
+  return std::nullopt;
+}
+
+// Adds how busy the GPU is on which a process of the worker computes.
+void AddGpuUse(const std::vector<GpuUse>& uses, std::vector<WorkerEvidence>& workers) {
+  for (WorkerEvidence& worker : workers) {
+    const std::set<pid_t> pids = AsSet(ProcessesOf(static_cast<pid_t>(worker.pid)));
+    for (const GpuUse& use : uses) {
+      const bool its =
+          std::any_of(use.pids.begin(), use.pids.end(), [&pids](pid_t pid) { return pids.contains(pid); });
+      if (its) worker.gpu_busy = std::max(use.percent, worker.gpu_busy.value_or(0));
+    }
+  }
+}
+
+std::vector<Rank> RanksOf(const std::vector<WorkerEvidence>& workers, Rank first_rank) {
+  std::vector<Rank> ranks;
+  for (const WorkerEvidence& worker : workers)
+    ranks.emplace_back(first_rank.value() + worker.local_rank.value());
+  return ranks;
+}
+
+// Adds the operations that NCCL's RAS knows to workers of which the SDK shows none.
+void AddOperations(const std::map<pid_t, RasCounts>& counts, std::vector<WorkerEvidence>& workers) {
+  for (WorkerEvidence& worker : workers) {
+    const auto found = counts.find(static_cast<pid_t>(worker.pid));
+    if (found != counts.end() && !worker.operation) worker.operation = OperationOf(found->second);
+  }
+}
+
 }  // namespace
 
 void LocalWorkers::CollectEvidence(
@@ -103,15 +162,24 @@ void LocalWorkers::CollectEvidence(
   const auto known = std::make_shared<Known>();
   RunInBackground(
       io_, kEvidenceLimit,
-      [workers, known] {
+      [workers, known, pids = Pids(), first_rank = assignment_.first_rank, gpu_use = gpu_watch_.UseReader()] {
         std::vector<WorkerEvidence> judged = workers;
+        auto counts = std::async(std::launch::async | std::launch::deferred,
+                                 [&pids] { return AskRasOfWorkers(pids, kRasLimit); });
         const bool complete = JudgeProcesses(judged);
+        AddOperations(counts.get().value_or(std::map<pid_t, RasCounts>()), judged);
+        if (gpu_use) {
+          const auto uses = Within<std::vector<GpuUse>>(kGpuLimit, gpu_use);
+          AddGpuUse(uses.value_or(std::vector<GpuUse>()), judged);
+        }
         {
           const std::lock_guard lock(known->mu);
           known->judged = judged;
           if (!complete) known->missing.emplace_back("there are too many threads to look at all of them");
         }
-        const std::vector<std::string> missing = AddStacks(judged);
+        std::vector<std::string> missing = AddStacks(judged);
+        if (std::string recorders = AskFlightRecorders(RanksOf(judged, first_rank)); !recorders.empty())
+          missing.push_back(std::move(recorders));
         const std::lock_guard lock(known->mu);
         known->judged = std::move(judged);
         known->missing.insert(known->missing.end(), missing.begin(), missing.end());
@@ -140,20 +208,36 @@ AgentWorld::WorkerSigns LocalWorkers::Signs() {
 
 bool LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> done) {
   if (activity_work_.runs()) return false;
-  ComputeInBackground<Activities>(
+  struct Seen {
+    Activities activities;
+    std::optional<std::map<pid_t, RasCounts>> counts = {};
+  };
+  const bool asks = assignment_.group_world_size <= kRasNodes && Now() >= ask_ras_at_;
+  if (asks) {
+    const Duration quarter = config_.rules.hang_timeout.given() / 4;
+    ask_ras_at_ = Now() + std::max<Duration>(kRasEvery, quarter - seconds(1));
+  }
+  ComputeInBackground<Seen>(
       io_, kEvidenceLimit,
-      [pids = Pids(), ended = activity_work_.Begin()] {
-        Activities activities = ReadActivities(pids);
+      [pids = Pids(), asks, ended = activity_work_.Begin()] {
+        Seen seen{.activities = ReadActivities(pids)};
+        if (asks) seen.counts = AskRasOfWorkers(pids, kRasLimit);
         ended->store(true);
-        return activities;
+        return seen;
       },
-      [this, done = std::move(done)](std::optional<Activities> activities) {
-        if (!activities) return;
+      [this, asks, done = std::move(done)](std::optional<Seen> seen) {
+        if (!seen) return;
+        std::set<pid_t> progressed;
+        if (asks) {
+          std::map<pid_t, uint64_t> operations;
+          for (const auto& [pid, counts] : seen->counts.value_or(std::map<pid_t, RasCounts>()))
+            operations[pid] = counts.launched;
+          progressed.merge(AsSet(activity_.Launched(std::move(operations))));
+        }
+        progressed.merge(AsSet(activity_.Progressed(std::move(seen->activities), Now())));
         std::vector<LocalRank> workers;
-        for (const pid_t pid : activity_.Progressed(*std::move(activities), Now())) {
-          for (const auto& [id, worker] : workers_) {
-            if (worker.pid == pid) workers.push_back(worker.local_rank);
-          }
+        for (const auto& [id, worker] : workers_) {
+          if (progressed.contains(worker.pid)) workers.push_back(worker.local_rank);
         }
         done(workers);
       });

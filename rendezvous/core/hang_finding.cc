@@ -53,7 +53,8 @@ std::string Does(const WorkerEvidence& worker, bool many) {
 }
 
 std::string At(const WorkerEvidence& worker) {
-  return worker.step ? absl::StrCat(", at step ", *worker.step) : "";
+  return absl::StrCat(worker.step ? absl::StrCat(", at step ", *worker.step) : "",
+                      worker.gpu_busy ? absl::StrCat(", its GPU ", *worker.gpu_busy, " % busy") : "");
 }
 
 // The sentences for `ranks`, the largest group first.

@@ -56,6 +56,16 @@ TEST(HangFindingTest, AStoppedRank) {
       "rank 5 on node1 is stopped by a signal, at step 57; 7 others wait in all-reduce, operation 8812");
 }
 
+TEST(HangFindingTest, SaysHowBusyTheGpuOfANamedRankIs) {
+  auto ranks = Waiting(4);
+  for (RankEvidence& e : ranks) e.worker.gpu_busy = 100;
+  ranks[1].worker.operation->in_flight = false;
+  ranks[1].worker.gpu_busy = 0;
+  EXPECT_EQ(
+      FindWhoIsBehind(ranks).text,
+      "rank 1 on node0 sleeps, at step 57, its GPU 0 % busy; 3 others wait in all-reduce, operation 8812");
+}
+
 TEST(HangFindingTest, MoreThanHalfOfTheRanksAreStopped) {
   auto ranks = Waiting(3);
   ranks[0].worker.state = ranks[2].worker.state = State::kStopped;

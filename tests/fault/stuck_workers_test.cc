@@ -2,15 +2,22 @@
 // times the longest step but at least 10 s, the launcher says which rank is stuck, and where. Without LOGLEVEL=INFO.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/process/testing/hanging_file.h"
 #include "launcher/process/testing/own_mounts.h"
+#include "launcher/progress/testing/ras_server.h"
+#include "net/local_host.h"
 #include "tests/fault/testing/job.h"
 #include "tests/fault/testing/process.h"
 #include "tests/fault/testing/traces.h"
@@ -99,6 +106,49 @@ TEST_F(StuckWorkersTest, AScriptThatShowsNoActivity) {
            seconds(8));
   EXPECT_THAT(found, HasSubstr("ranks 0 ("));
   EXPECT_THAT(found, HasSubstr(" are in clock_nanosleep"));
+  End();
+}
+
+// These scripts report nothing, and use a whole processor, as a worker that waits for a collective of NCCL. NCCL's RAS tells that they launch
+// operations, and then which one does not: for 12 s, all count; from then on, rank 1 is behind. Without RAS, the processor time would count
+// for ever.
+TEST_F(StuckWorkersTest, NcclTellsWhoIsBehind) {
+  const TimePoint begun = std::chrono::steady_clock::now();
+  std::mutex mu;
+  std::vector<pid_t> pids;
+  RasServer ras([&](int) {
+    const auto seconds_passed =
+        static_cast<uint64_t>((std::chrono::steady_clock::now() - begun) / seconds(1));
+    const uint64_t count = std::min<uint64_t>(seconds_passed, 12);
+    const std::lock_guard lock(mu);
+    std::vector<RasProcess> processes;
+    for (size_t rank = 0; rank < pids.size(); ++rank) {
+      processes.push_back({InterfaceAddresses().at(0).address, pids[rank],
+                           100 + count - (seconds_passed > 12 && rank == 1 ? 1 : 0), 0});
+    }
+    return RasAnswer({RasCommunicator(processes)});
+  });
+  agent_ = std::make_unique<Process>(
+      Args{DdprunPath(), "--shutdown-timeout=1", "--nproc-per-node=3", "--hang-timeout=10", "--no-python",
+           "/bin/sh", "-c", "echo pid $RANK $$$$; while :; do :; done"},
+      Stdio::kPipes, Environment{{"NCCL_RAS_ADDR", ras.address()}});
+  const auto lines = agent_->AwaitOut("pid ", 3, seconds(60));
+  ASSERT_THAT(lines, SizeIs(3)) << agent_->err();
+  {
+    const std::lock_guard lock(mu);
+    pids.resize(3);
+    for (const std::string& line : lines) {
+      int rank = 0, pid = 0;
+      ASSERT_EQ(std::sscanf(line.c_str() + line.find("pid "), "pid %d %d", &rank, &pid), 2) << line;
+      pids.at(rank) = pid;
+    }
+  }
+  const auto found = agent_->AwaitErr("has made no progress for ", 1, seconds(60));
+  ASSERT_THAT(found, SizeIs(1)) << agent_->err();
+  EXPECT_GT(agent_->found_at() - begun, seconds(20)) << "the operations were no progress";
+  EXPECT_THAT(found[0],
+              ContainsRegex("rank 1 on [^ ]+ uses the processor.*; 2 others wait in a collective of "
+                            "NCCL, operation 111"));
   End();
 }
 

@@ -122,6 +122,10 @@ int List(void* handle, unsigned int* count, Info* infos) {
   return false;
 }
 
+struct Utilization {
+  unsigned int gpu, memory;
+};
+
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
@@ -192,6 +196,17 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void* handle, unsigned int* count, I
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* count, Info3* infos) {
   return List(handle, count, infos);
+}
+
+// FAKE_NVML_BUSY: percent, one number for each device.
+int nvmlDeviceGetUtilizationRates(void* handle, Utilization* utilization) {
+  MayHang("nvmlDeviceGetUtilizationRates");
+  const char* list = std::getenv("FAKE_NVML_BUSY");
+  std::istringstream numbers(list == nullptr ? "" : list);
+  for (intptr_t device = 0; numbers >> utilization->gpu; ++device) {
+    if (HandleOf(device) == handle) return 0;
+  }
+  return kNotSupported;
 }
 
 int nvmlDeviceGetTotalEccErrors(void* handle, int type, int counter, unsigned long long* count) {
