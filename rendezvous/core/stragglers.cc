@@ -8,7 +8,7 @@ namespace {
 
 bool IsSlow(const StepTimes& times, Duration median) {
   const Duration excess = times.own() - median;
-  return excess * 5 > median && excess * 10 > times.step;
+  return excess * 5 > median && excess * 10 > times.step && excess * 2 > times.spread;
 }
 
 }  // namespace

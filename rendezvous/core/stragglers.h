@@ -14,7 +14,8 @@
 namespace ddprun {
 
 // The ranks are compared each time that new times of all of them have come, but at most every kShortest, and at least every kLongest.
-// A rank is slow in a comparison if its own time (StepTimes::own) exceeds the median by a fifth, and by a tenth of the step. A rank
+// A rank is slow in a comparison if its own time (StepTimes::own) exceeds the median by a fifth, by a tenth of the step, and by half of the
+// spread of its steps, because the mean of a few irregular steps says little. A rank
 // that is slow in kComparisons successive comparisons is a straggler, until it is not slow in one. Ranks whose communication is
 // unknown are not compared.
 class Stragglers {

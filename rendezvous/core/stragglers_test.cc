@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -80,6 +81,22 @@ TEST_F(StragglersTest, SmallDifferencesAreNone) {
   EXPECT_EQ(Until({50, 50, 60}), 0) << "a fifth";
   EXPECT_EQ(Until({1, 1, 9}), 0) << "less than a tenth of the step";
   EXPECT_EQ(Until({50, 50, 62}), kFound - 1);
+}
+
+TEST_F(StragglersTest, MeansOfIrregularStepsSayLittle) {
+  for (const auto& [spread, found] :
+       {std::pair(milliseconds(81), false), std::pair(milliseconds(79), true)}) {
+    stragglers_ = {};
+    bool told = false;
+    for (int i = 0; i < 3 * kFound; ++i) {
+      now_ += seconds(10);
+      Came(0, 50);
+      Came(1, 50);
+      stragglers_.Came(Rank(2), "n1", {.step = kStep, .spread = spread, .communication = milliseconds(10)});
+      told = told || !stragglers_.Compare(now_).empty();
+    }
+    EXPECT_EQ(told, found) << spread.count();
+  }
 }
 
 TEST_F(StragglersTest, OneRankIsNotCompared) { EXPECT_EQ(Until({90}), 0); }

@@ -112,5 +112,7 @@ def bench_false_alarms(options, table):
     done = re.search(r"rank 0: (\d+) steps", agent.stdout)
     if agent.returncode != 0 or not done:
         raise RuntimeError(f"status {agent.returncode}\n{agent.stdout}{agent.stderr}")
+    table.row("ranks said to be slower than the others, in the same run", agent.stderr.count("slower than the others"), 0, "",
+              "the lengths of the steps of each rank have the same distribution")  # fmt: skip
     table.row("false alarms, steps of 0.05 to 1 s on busy CPUs", agent.stderr.count("no progress"), 0, "",
               f"in {seconds} s, {done.group(1)} steps with pauses for data and snapshots; {len(busy)} other busy processes, load {load:.1f}")  # fmt: skip
