@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -52,10 +51,10 @@ T At(const Bytes& bytes, size_t offset) {
   return value;
 }
 
-// nullopt: the memory is no page of this version.
-std::optional<Bytes> ReadPage(int fd) {
-  Bytes bytes;
-  if (pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return std::nullopt;
+// The beginning of the page, which has at least the first `needed` bytes; the rest is zero. nullopt: the memory is no page of this version.
+std::optional<Bytes> ReadPage(int fd, size_t needed) {
+  Bytes bytes = {};
+  if (pread(fd, bytes.data(), bytes.size(), 0) < static_cast<ssize_t>(needed)) return std::nullopt;
   if (At<uint32_t>(bytes, offsetof(OperationPage, version)) != OperationPage::kVersion) return std::nullopt;
   return bytes;
 }
@@ -63,10 +62,11 @@ std::optional<Bytes> ReadPage(int fd) {
 }  // namespace
 
 std::optional<WorkerEvidence::Operation> ReadOperation(int fd) {
-  const std::optional<Bytes> page = ReadPage(fd);
+  // A release without the field `waited` has a shorter page.
+  const std::optional<Bytes> page = ReadPage(fd, offsetof(OperationPage, waited));
   if (!page) return std::nullopt;
   const auto operation = At<uint64_t>(*page, offsetof(OperationPage, operation));
-  if (operation == OperationPage::kNone) return std::nullopt;
+  if (operation == OperationPage::kNone) return WorkerEvidence::Operation{};
   return WorkerEvidence::Operation{
       .kind = NameOf(static_cast<OperationKind>(operation >> 56)),
       .number = static_cast<int64_t>(operation & OperationPage::kNumberMask),
@@ -75,12 +75,13 @@ std::optional<WorkerEvidence::Operation> ReadOperation(int fd) {
 }
 
 std::optional<Duration> ReadWaited(int fd) {
-  const std::optional<Bytes> page = ReadPage(fd);
-  if (!page) return std::nullopt;
-  // A worker may write anything; a sum of two such times must not overflow.
-  constexpr uint64_t kMost = uint64_t{1} << 60;
-  return Duration(
-      static_cast<int64_t>(std::min(At<uint64_t>(*page, offsetof(OperationPage, waited)), kMost)));
+  const std::optional<Bytes> page = ReadPage(fd, sizeof(OperationPage));
+  if (!page || At<uint64_t>(*page, offsetof(OperationPage, operation)) == OperationPage::kNone)
+    return std::nullopt;
+  const auto waited = At<uint64_t>(*page, offsetof(OperationPage, waited));
+  // A worker may write anything; a difference of two such times must not overflow.
+  if (waited > uint64_t{1} << 60) return std::nullopt;
+  return Duration(static_cast<int64_t>(waited));
 }
 
 }  // namespace ddprun

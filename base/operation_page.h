@@ -1,4 +1,4 @@
-// The collective operation for which a worker waits, and how long it has waited for such: memory that the worker shares with its agent, so that the agent can read it also
+// The collective operation for which a worker waits, and how long it has waited for such operations: memory that the worker shares with its agent, so that the agent can read it also
 // while the worker is stopped. The worker sends the memory's descriptor with a WorkerPage (base/worker_message.h).
 //
 // Free of Abseil and protobuf, because it is part of the worker library.
@@ -37,6 +37,7 @@ const char* NameOf(OperationKind kind);
 struct OperationPage {
   static constexpr uint32_t kVersion = 1;
   static constexpr uint64_t kNone = ~uint64_t{0};  // no operation was awaited
+  static constexpr uint64_t kUnknown = ~uint64_t{0};
   static constexpr uint64_t kNumberMask = (uint64_t{1} << 56) - 1;
 
   static constexpr uint64_t Pack(OperationKind kind, uint64_t number) {
@@ -46,17 +47,19 @@ struct OperationPage {
   std::atomic<uint32_t> version{0};
   std::atomic<uint32_t> waiting{0};        // number of threads that wait for an operation
   std::atomic<uint64_t> operation{kNone};  // of the wait that has begun last: Pack(kind, number)
-  // How long some thread has waited, in nanoseconds, without the wait that goes on.
+  // How long some thread has waited, in nanoseconds, without the wait that goes on. kUnknown: operations wait for each other elsewhere.
   std::atomic<uint64_t> waited{0};
 };
 static_assert(sizeof(OperationPage) == 24 && std::atomic<uint64_t>::is_always_lock_free);
 
 // Returns whether `fd` is memory that can be read without blocking: neither a file of a file system nor a pipe.
 bool IsMemory(int fd);
-// Reads the page of a worker. nullopt: no operation was awaited, or the memory is no page of this version.
+// Reads the page of a worker. If no operation was awaited yet, the result has no kind, and is not in flight. nullopt: the memory is no page
+// of this version.
 //   REQUIRES: IsMemory(fd).
 std::optional<WorkerEvidence::Operation> ReadOperation(int fd);
-// Reads how long the worker has waited. nullopt: the memory is no page of this version.
+// Reads how long the worker has waited. nullopt: this is not known, because it has waited for no operation yet, or OperationPage::kUnknown,
+// or the memory is no page of this version.
 //   REQUIRES: IsMemory(fd).
 std::optional<Duration> ReadWaited(int fd);
 

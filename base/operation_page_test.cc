@@ -45,18 +45,24 @@ TEST(OperationPageTest, IgnoresMemoryThatIsNoPage) {
   EXPECT_EQ(ReadOperation(Memory(&unused, sizeof(unused)).get()), std::nullopt) << "version 0";
   OperationPage page;
   page.version = OperationPage::kVersion;
-  EXPECT_EQ(ReadOperation(Memory(&page, sizeof(page)).get()), std::nullopt) << "nothing was awaited";
+  EXPECT_EQ(ReadOperation(Memory(&page, sizeof(page)).get()), WorkerEvidence::Operation())
+      << "nothing was awaited";
+  EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt) << "nothing was awaited";
   page.operation = OperationPage::Pack(OperationKind::kBarrier, 5);
   EXPECT_TRUE(ReadOperation(Memory(&page, sizeof(page)).get()).has_value());
-  EXPECT_EQ(ReadOperation(Memory(&page, sizeof(page) - 1).get()), std::nullopt) << "cut";
+  EXPECT_TRUE(ReadOperation(Memory(&page, 16).get()).has_value()) << "of an earlier release";
+  EXPECT_EQ(ReadWaited(Memory(&page, 16).get()), std::nullopt) << "of an earlier release";
+  EXPECT_EQ(ReadOperation(Memory(&page, 15).get()), std::nullopt) << "cut";
   EXPECT_EQ(ReadOperation(Memory(&page, 0).get()), std::nullopt) << "empty";
   page.version = OperationPage::kVersion + 1;
   EXPECT_EQ(ReadOperation(Memory(&page, sizeof(page)).get()), std::nullopt) << "another version";
   EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt) << "another version";
   EXPECT_EQ(ReadWaited(Memory(&page, 8).get()), std::nullopt) << "cut";
   page.version = OperationPage::kVersion;
-  page.waited = ~uint64_t{0};
-  EXPECT_GT(*ReadWaited(Memory(&page, sizeof(page)).get()), Duration::zero());
+  page.waited = OperationPage::kUnknown;
+  EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt);
+  page.waited = (uint64_t{1} << 60) + 1;
+  EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt) << "no worker has waited so long";
 }
 
 // A read of these may block for ever.

@@ -13,8 +13,9 @@ struct StepTimes {
   Duration step = {};
   Duration spread = {};  // the standard deviation of the steps
   Duration data = {};    // per step: in WorkerPhase::kLoading
-  std::optional<Duration> communication =
-      {};  // per step: waiting for collective operations; nullopt: unknown
+  // Per step: waiting for collective operations; nullopt: unknown.
+  std::optional<Duration> communication = {};
+  Duration own_spread = {};  // the standard deviation of own(); meaningful with `communication`
 
   // What the worker itself needs for a step. All ranks end a step together, so that only this tells a slow one from those that
   // wait for it.

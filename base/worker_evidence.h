@@ -23,7 +23,7 @@ struct WorkerEvidence {
   };
   // A collective operation of the SDK.
   struct Operation {
-    std::string kind = {};   // for example "all-reduce"
+    std::string kind = {};   // for example "all-reduce"; empty: none yet
     int64_t number = 0;      // counts the operations of a communicator, from 0
     bool in_flight = false;  // if false, the last one that has ended
     bool operator==(const Operation&) const = default;
@@ -32,10 +32,10 @@ struct WorkerEvidence {
   LocalRank local_rank = {};
   int64_t pid = 0;
   State state = State::kUnknown;
-  Duration idle = {};                // time since the last progress
-  std::optional<int64_t> step = {};  // the last one reported
-  std::string phase = {};            // as reported
-  std::optional<Operation> operation = {};
+  Duration idle = {};                       // time since the last progress
+  std::optional<int64_t> step = {};         // the last one reported
+  std::string phase = {};                   // as reported
+  std::optional<Operation> operation = {};  // nullopt: unknown
   std::optional<int> gpu_busy = {};  // percent of the last second or so in which its GPU ran some kernel
   // Where the worker is, for people, in one line: its innermost function of interest, or a system call and kernel function;
   // for kTraced, by whom. May be empty.

@@ -14,7 +14,7 @@ constexpr int kMaxWorkers = 1 << 16;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxPlaceBytes = 256;
 constexpr size_t kMaxStackBytes = 4096;
-constexpr int kMaxMissing = 8;
+constexpr size_t kMaxMissing = 8;
 constexpr size_t kMaxMissingBytes = 512;
 constexpr int64_t kMaxMillis = int64_t{1000} * 3600 * 24 * 365 * 2;
 constexpr int64_t kMaxMicros = int64_t{1000} * 1000 * 3600 * 24;
@@ -81,8 +81,9 @@ NodeStandstill DecodeStandstill(const proto::Standstill& message) {
           .idle = milliseconds(message.idle_ms())};
 }
 
-void EncodeWorkers(const std::vector<WorkerEvidence>& workers, size_t max_bytes, proto::Evidence& out) {
-  // The fields of fixed size of all workers come first, then places, then stacks.
+void EncodeWorkers(const std::vector<WorkerEvidence>& workers, const std::vector<std::string>& missing,
+                   size_t max_bytes, proto::Evidence& out) {
+  // The fields of fixed size of all workers come first, then what is missing, then places, then stacks.
   size_t left = max_bytes - std::min(max_bytes, out.ByteSizeLong());
   size_t fit = 0;
   for (; fit < workers.size(); ++fit) {
@@ -91,6 +92,12 @@ void EncodeWorkers(const std::vector<WorkerEvidence>& workers, size_t max_bytes,
     if (size > left) break;
     left -= size;
     *out.add_workers() = worker;
+  }
+  for (size_t i = 0; i < missing.size() && i < kMaxMissing && fit == workers.size(); ++i) {
+    const std::string line = Utf8Line(missing[i], kMaxMissingBytes);
+    if (line.size() + 4 > left) break;
+    left -= line.size() + 4;
+    out.add_missing(line);
   }
   for (size_t i = 0; i < fit; ++i) {
     const std::string place = Utf8Head(workers[i].place, kMaxPlaceBytes);
@@ -148,6 +155,7 @@ proto::StepTimes EncodeStepTimes(const std::vector<WorkerSteps>& workers) {
     out.set_spread_us(ToMicros(worker.times.spread));
     out.set_data_us(ToMicros(worker.times.data));
     if (worker.times.communication) out.set_communication_us(ToMicros(*worker.times.communication));
+    out.set_own_spread_us(ToMicros(worker.times.own_spread));
   }
   return message;
 }
@@ -156,15 +164,18 @@ std::vector<WorkerSteps> DecodeStepTimes(const proto::StepTimes& message) {
   using std::chrono::microseconds;
   std::vector<WorkerSteps> workers;
   for (const proto::StepTimes::Worker& in : message.workers()) {
+    if (workers.size() == kMaxWorkers) break;
     const bool valid = in.local_rank() >= 0 && in.local_rank() < kMaxWorkers && in.step_us() >= 0 &&
                        in.step_us() <= kMaxMicros && in.spread_us() >= 0 && in.spread_us() <= kMaxMicros &&
                        in.data_us() >= 0 && in.communication_us() >= 0 && in.data_us() <= in.step_us() &&
-                       in.communication_us() <= in.step_us() - in.data_us();
+                       in.communication_us() <= in.step_us() - in.data_us() && in.own_spread_us() >= 0 &&
+                       in.own_spread_us() <= kMaxMicros;
     if (!valid) continue;
     StepTimes times{.step = microseconds(in.step_us()),
                     .spread = microseconds(in.spread_us()),
                     .data = microseconds(in.data_us())};
     if (in.has_communication_us()) times.communication = microseconds(in.communication_us());
+    times.own_spread = microseconds(in.own_spread_us());
     workers.push_back({LocalRank(in.local_rank()), times});
   }
   return workers;

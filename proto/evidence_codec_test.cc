@@ -25,7 +25,7 @@ WorkerEvidence Example(int local_rank) {
 
 std::vector<WorkerEvidence> RoundTrip(const std::vector<WorkerEvidence>& workers, size_t max_bytes) {
   proto::Evidence message;
-  EncodeWorkers(workers, max_bytes, message);
+  EncodeWorkers(workers, {}, max_bytes, message);
   EXPECT_LE(message.ByteSizeLong(), max_bytes);
   return DecodeWorkers(message);
 }
@@ -62,6 +62,19 @@ TEST(EvidenceCodecTest, WhatDoesNotFitIsLeftOut) {
   EXPECT_THAT(RoundTrip(workers, 0), testing::IsEmpty());
 }
 
+TEST(EvidenceCodecTest, WhatIsMissingDisplacesNoWorker) {
+  const std::vector<WorkerEvidence> workers(8, Example(0));
+  const std::vector<std::string> missing(3, std::string(150, 'x'));
+  proto::Evidence message;
+  EncodeWorkers(workers, missing, 512, message);
+  EXPECT_LE(message.ByteSizeLong(), 512);
+  EXPECT_EQ(message.workers_size(), 8);
+  EXPECT_LT(message.missing_size(), 3);
+  proto::Evidence large;
+  EncodeWorkers(workers, missing, 4096, large);
+  EXPECT_EQ(large.missing_size(), 3);
+}
+
 TEST(EvidenceCodecTest, StrangeValuesAreReplaced) {
   proto::Evidence message;
   proto::WorkerEvidence& in = *message.add_workers();
@@ -84,7 +97,7 @@ TEST(EvidenceCodecTest, StrangeValuesAreReplaced) {
 TEST(EvidenceCodecTest, StepTimes) {
   const std::vector<WorkerSteps> workers = {
       {LocalRank(0), {.step = milliseconds(100), .spread = milliseconds(7), .data = milliseconds(20)}},
-      {LocalRank(3), {.step = seconds(2), .communication = seconds(1)}},
+      {LocalRank(3), {.step = seconds(2), .communication = seconds(1), .own_spread = milliseconds(30)}},
   };
   EXPECT_EQ(DecodeStepTimes(EncodeStepTimes(workers)), workers);
 }
@@ -108,6 +121,8 @@ TEST(EvidenceCodecTest, StepTimesThatMakeNoSenseAreLeftOut) {
   add(1, 100, INT64_MAX, 0, 0);
   add(1, 100, 0, -1, 0);
   add(1, 100, 0, 0, -1);
+  add(1, 100, 0, 0, 0);
+  message.mutable_workers(message.workers_size() - 1)->set_own_spread_us(-1);
   add(1, 100, 0, 51, 50);
   add(1, 100, 0, INT64_MAX, INT64_MAX);
   EXPECT_EQ(DecodeStepTimes(message).size(), 1);

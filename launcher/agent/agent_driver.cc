@@ -253,15 +253,14 @@ void AgentDriver::CollectEvidence(const proto::CollectEvidence& order) {
   const Round round(order.round());
   if (!watching_ || round != last_->assignment.round) return;
   world_.CollectEvidence([this, round, request = order.request(), max_bytes = order.max_bytes()](
-                             std::vector<WorkerEvidence> workers, std::vector<std::string> missing) {
+                             std::vector<WorkerEvidence> workers, const std::vector<std::string>& missing) {
     if (!watching_ || round != last_->assignment.round) return;
     for (WorkerEvidence& worker : workers) worker.idle = beats_.idle(worker.local_rank);
     proto::AgentMessage message;
     proto::Evidence& evidence = *message.mutable_evidence();
     evidence.set_round(round.value());
     evidence.set_request(request);
-    for (std::string& line : missing) evidence.add_missing(std::move(line));
-    EncodeWorkers(workers, max_bytes, evidence);
+    EncodeWorkers(workers, missing, max_bytes, evidence);
     Send(message);
   });
 }

@@ -97,8 +97,8 @@ class AgentWorld {
     bool output_held = false;
   };
   virtual WorkerSigns Signs() { return {}; }
-  // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, or
-  // never if that takes too long. Does not call `done` after OnFinish. Returns false, and does nothing, while the call before has not
+  // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, in
+  // parts, or never if that takes too long. Does not call `done` after OnFinish. Returns false, and does nothing, while the call before has not
   // been answered.
   virtual bool LookForActivity(std::function<void(std::vector<LocalRank>)> /*done*/) { return true; }
   // Whether LookForActivity can find any.

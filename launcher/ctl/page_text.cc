@@ -100,9 +100,8 @@ std::string StepTable(const boost::json::array& page, int64_t timed) {
                                  rank.at("straggler").as_bool() ? "  slower than the others" : "")});
   }
   const auto shown = static_cast<int64_t>(page.size());
-  return absl::StrCat(
-      "\n", Table(rows),
-      shown < timed ? absl::StrCat("  and ", timed - shown, " ranks that need less time themselves\n") : "");
+  return absl::StrCat("\n", Table(rows),
+                      shown < timed ? absl::StrCat("  and ", Counted(timed - shown, "more rank"), "\n") : "");
 }
 
 // Returns the line "  name: text\n"; empty if `text` is empty.

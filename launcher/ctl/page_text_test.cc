@@ -62,7 +62,7 @@ TEST(StatusTableTest, ShowsStepTimes) {
                         "  0    n3    150 ms    2.10 ms  5 %  -       -\n"
                         "  5    node1 150 ms    0.900 ms 0 %  80 %    20 %  slower than the others\n"
                         "  6    node1 0.000 ms  0.000 ms -    -       -\n"
-                        "  and 6 ranks that need less time themselves\n"));
+                        "  and 6 more ranks\n"));
 }
 
 TEST(StatusTableTest, ShowsOneJob) {

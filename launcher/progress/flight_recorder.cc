@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
 #include "os/descriptor.h"
 
 namespace ddprun {
@@ -27,10 +26,10 @@ std::string Trigger(const std::string& pipe) {
   return "";
 }
 
-// Where the files are; a later release has another name for the variable.
-std::string FilesOf(Rank rank) {
+// The names of the files; a later release has another name for the variable.
+std::string Files() {
   for (const char* name : {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}) {
-    if (const char* const stem = std::getenv(name)) return absl::StrCat(" to ", stem, rank.value());
+    if (const char* const stem = std::getenv(name)) return absl::StrCat(" to ", stem, "RANK");
   }
   return "";
 }
@@ -40,22 +39,21 @@ std::string FilesOf(Rank rank) {
 std::string AskFlightRecorders(const std::vector<Rank>& ranks) {
   const char* const stem = std::getenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
   if (stem == nullptr || *stem == '\0') return "";
-  std::vector<Rank> asked;
+  bool asked = false;
   std::string failed;
   for (const Rank rank : ranks) {
-    const std::string pipe = absl::StrCat(stem, rank.value(), ".pipe");
-    const std::string why = Trigger(pipe);
-    if (why.empty()) asked.push_back(rank);
-    if (!why.empty() && failed.empty())
-      failed =
-          absl::StrCat("PyTorch's flight recorder of rank ", rank.value(), " cannot be asked: ", pipe, ": ",
-                       why, "; it needs NCCL, and TORCH_NCCL_TRACE_BUFFER_SIZE or TORCH_FR_BUFFER_SIZE");
+    const std::string why = Trigger(absl::StrCat(stem, rank.value(), ".pipe"));
+    asked = asked || why.empty();
+    if (!why.empty() && failed.empty()) failed = why;
   }
-  if (asked.empty()) return failed;
-  return absl::StrCat(
-      "PyTorch's flight recorder writes the last operations of rank ", asked[0].value(), FilesOf(asked[0]),
-      asked.size() == 1 ? "" : absl::StrCat(", and likewise of ", Counted(asked.size() - 1, "other rank")),
-      failed.empty() ? "" : absl::StrCat("; ", failed));
+  if (!failed.empty()) {
+    failed = absl::StrCat(asked ? "some of them" : "PyTorch's flight recorders", " cannot be asked: ", stem,
+                          "RANK.pipe: ", failed,
+                          "; they need NCCL, and TORCH_NCCL_TRACE_BUFFER_SIZE or TORCH_FR_BUFFER_SIZE");
+  }
+  if (!asked) return failed;
+  return absl::StrCat("PyTorch's flight recorders write the last operations of the ranks", Files(),
+                      failed.empty() ? "" : "; ", failed);
 }
 
 }  // namespace ddprun

@@ -45,24 +45,24 @@ TEST_F(FlightRecorderTest, AsksTheRecorderOfEachRank) {
   const UniqueFd first = Recorder(4), second = Recorder(5);
   setenv("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/tmp/trace_", 1);
   EXPECT_EQ(AskFlightRecorders({Rank(4), Rank(5)}),
-            "PyTorch's flight recorder writes the last operations of rank 4 to /tmp/trace_4, and likewise of "
-            "1 other rank");
+            "PyTorch's flight recorders write the last operations of the ranks to /tmp/trace_RANK");
   EXPECT_EQ(Read(first), "1\n");
   EXPECT_EQ(Read(second), "1\n");
 }
 
 TEST_F(FlightRecorderTest, SaysWhyARecorderCannotBeAsked) {
-  EXPECT_THAT(AskFlightRecorders({Rank(0)}), HasSubstr("0.pipe: No such file or directory; it needs NCCL"));
+  EXPECT_THAT(AskFlightRecorders({Rank(0)}),
+              HasSubstr("RANK.pipe: No such file or directory; they need NCCL"));
   { const UniqueFd gone = Recorder(1); }
-  EXPECT_THAT(AskFlightRecorders({Rank(1)}), HasSubstr("1.pipe: nobody reads it"));
+  EXPECT_THAT(AskFlightRecorders({Rank(1)}), HasSubstr("RANK.pipe: nobody reads it"));
   std::ofstream(PipeOf(2)) << "a file";
-  EXPECT_THAT(AskFlightRecorders({Rank(2)}), HasSubstr("2.pipe: it is no pipe"));
+  EXPECT_THAT(AskFlightRecorders({Rank(2)}), HasSubstr("RANK.pipe: it is no pipe"));
   std::string text;
   std::getline(std::ifstream(PipeOf(2)), text);
   EXPECT_EQ(text, "a file");
   const UniqueFd good = Recorder(3);
   const std::string some = AskFlightRecorders({Rank(2), Rank(3)});
-  EXPECT_THAT(some, HasSubstr("the last operations of rank 3; PyTorch's flight recorder of rank 2 cannot"));
+  EXPECT_THAT(some, HasSubstr("the last operations of the ranks; some of them cannot be asked: "));
 }
 
 TEST_F(FlightRecorderTest, DoesNothingWithoutTheVariable) {

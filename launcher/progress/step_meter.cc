@@ -51,10 +51,13 @@ void StepMeter::End(Worker& worker, int64_t steps, std::optional<Duration> waite
   // Reports may be lost, so that several steps end at once. Their times are taken as equal.
   window.steps += steps;
   window.time += time;
-  window.squares += Seconds(time) * Seconds(time) / static_cast<double>(steps);
+  const auto square = [steps](Duration d) { return Seconds(d) * Seconds(d) / static_cast<double>(steps); };
+  window.squares += square(time);
   window.data += begun.data;
   if (waited && begun.waited) {
-    window.waited += std::clamp(*waited - *begun.waited, Duration::zero(), time - begun.data);
+    const Duration communication = std::clamp(*waited - *begun.waited, Duration::zero(), time - begun.data);
+    window.waited += communication;
+    window.own_squares += square(time - communication);
   } else {
     window.waited_known = false;
   }
@@ -66,13 +69,18 @@ std::vector<WorkerSteps> StepMeter::Take(TimePoint now, int most) {
     std::optional<Window>& window = workers_[i].window;
     if (!window || window->steps < kSteps || now < window->begin + kWindow) continue;
     const auto steps = static_cast<double>(window->steps);
-    const double mean = Seconds(window->time) / steps;
-    const std::chrono::duration<double> spread(
-        std::sqrt(std::max(0.0, window->squares / steps - mean * mean)));
+    const auto spread = [steps](double squares, Duration sum) {
+      const double mean = Seconds(sum) / steps;
+      return std::chrono::duration_cast<Duration>(
+          std::chrono::duration<double>(std::sqrt(std::max(0.0, squares / steps - mean * mean))));
+    };
     StepTimes times{.step = window->time / window->steps,
-                    .spread = std::chrono::duration_cast<Duration>(spread),
+                    .spread = spread(window->squares, window->time),
                     .data = window->data / window->steps};
-    if (window->waited_known) times.communication = window->waited / window->steps;
+    if (window->waited_known) {
+      times.communication = window->waited / window->steps;
+      times.own_spread = spread(window->own_squares, window->time - window->waited);
+    }
     all.push_back({LocalRank(static_cast<int>(i)), times});
     window.reset();
   }

@@ -47,7 +47,7 @@ class StepMeter {
   struct Window {
     TimePoint begin;
     int64_t steps = 0;
-    double squares = 0;  // of the times of the steps, in seconds
+    double squares = 0, own_squares = 0;  // of the times of the steps, and of the own times, in seconds
     Duration time = {}, data = {}, waited = {};
     bool waited_known = true;
   };

@@ -62,6 +62,20 @@ TEST_F(StepMeterTest, TheSpreadIsTheStandardDeviation) {
   EXPECT_NEAR(static_cast<double>(times->spread.count()), 1e9, 1e3);
 }
 
+TEST_F(StepMeterTest, TheSpreadOfTheOwnTimeIsWithoutWaits) {
+  After(seconds(0), 1);
+  After(seconds(0), 2);
+  for (int i = 0; i < 4; ++i) {
+    *waited_ += seconds(i % 2 == 0 ? 1 : 3);
+    After(seconds(i % 2 == 0 ? 2 : 4), 3 + i);
+  }
+  const std::optional<StepTimes> times = TakeOne();
+  ASSERT_TRUE(times);
+  EXPECT_EQ(times->communication, seconds(2));
+  EXPECT_NEAR(static_cast<double>(times->spread.count()), 1e9, 1e3);
+  EXPECT_NEAR(static_cast<double>(times->own_spread.count()), 0, 1e5);
+}
+
 TEST_F(StepMeterTest, ALongWindowHasAtLeastThreeSteps) {
   After(seconds(0), 1);
   After(seconds(0), 2);

@@ -72,7 +72,8 @@ std::vector<pid_t> ActivityTable::Progressed(Activities activities, TimePoint no
     const auto earlier = before.find(pid);
     if (earlier == before.end()) continue;
     // The numbers also change when a process leaves the tree of its worker.
-    const bool waits_busily = operations_.contains(pid);
+    const auto operations = operations_.find(pid);
+    const bool waits_busily = operations != operations_.end() && operations->second.differ;
     if (activity.written != earlier->second.written ||
         (!waits_busily && activity.cpu - earlier->second.cpu >= busy)) {
       progressed.push_back(pid);
@@ -81,12 +82,17 @@ std::vector<pid_t> ActivityTable::Progressed(Activities activities, TimePoint no
   return progressed;
 }
 
-std::vector<pid_t> ActivityTable::Launched(std::map<pid_t, uint64_t> operations) {
-  const std::map<pid_t, uint64_t> before = std::exchange(operations_, std::move(operations));
+std::vector<pid_t> ActivityTable::Launched(std::optional<std::map<pid_t, Operations>> operations) {
+  if (!operations) {
+    if (++missed_ > kMissed) operations_.clear();
+    return {};
+  }
+  missed_ = 0;
+  const std::map<pid_t, Operations> before = std::exchange(operations_, *std::move(operations));
   std::vector<pid_t> progressed;
-  for (const auto& [pid, number] : operations_) {
+  for (const auto& [pid, now] : operations_) {
     const auto earlier = before.find(pid);
-    if (earlier != before.end() && earlier->second != number) progressed.push_back(pid);
+    if (earlier != before.end() && earlier->second.launched != now.launched) progressed.push_back(pid);
   }
   return progressed;
 }

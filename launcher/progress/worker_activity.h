@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
@@ -29,19 +30,25 @@ Activities ReadActivities(const std::vector<pid_t>& workers);
 class ActivityTable {
  public:
   // A process makes progress if it uses at least a tenth of a processor, or writes. One that waits for its peers does neither, except
-  // with NCCL, which waits with a whole processor. So the processor time of a process whose operations NCCL's RAS counts is no sign
-  // of progress; instead, another number of operations is.
+  // with NCCL, which waits with a whole processor. So while NCCL's RAS knows that some ranks have launched operations that others have
+  // not, processor time is no sign of progress; instead, another number of operations is.
   static constexpr int kBusyShare = 10;
 
   // The activities at `now`, which must be later than before. Returns the processes that have made progress since the call before; not
   // those that are new.
   std::vector<pid_t> Progressed(Activities activities, TimePoint now);
-  // The operations that processes have launched, by RAS; those that are left out are not known to it. Returns those whose number has
-  // changed since the call before.
-  std::vector<pid_t> Launched(std::map<pid_t, uint64_t> operations);
+  struct Operations {
+    uint64_t launched = 0;
+    bool differ = false;  // the ranks have launched different numbers
+  };
+  // What RAS knows of the processes; those that are left out are not known to it. nullopt: it has not answered, which is forgiven
+  // kMissed times in a row. Returns the processes whose number has changed since the last answer.
+  std::vector<pid_t> Launched(std::optional<std::map<pid_t, Operations>> operations);
+  static constexpr int kMissed = 3;
 
  private:
-  std::map<pid_t, uint64_t> operations_;
+  std::map<pid_t, Operations> operations_;
+  int missed_ = 0;
   Activities last_;
   TimePoint last_at_ = {};
 };

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <ctime>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -36,19 +38,46 @@ TEST(ActivityTableTest, OutputIsProgress) {
               ElementsAre(8));
 }
 
-TEST(ActivityTableTest, OperationsOfNcclReplaceProcessorTime) {
+using Operations = std::map<pid_t, ActivityTable::Operations>;
+
+// The processor time of one process, which grows by a second at each call; which of them make progress.
+class BusyProcess {
+ public:
+  std::vector<pid_t> Progressed() {
+    now_ += seconds(1);
+    return table.Progressed({{7, {.cpu = now_ - TimePoint()}}}, now_);
+  }
   ActivityTable table;
-  table.Progressed({{7, {.cpu = seconds(1)}}, {8, {.cpu = seconds(1)}}}, At(10));
-  EXPECT_THAT(table.Launched({{7, 100}}), IsEmpty()) << "new";
-  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(2)}}, {8, {.cpu = seconds(2)}}}, At(11)), ElementsAre(8));
-  EXPECT_THAT(table.Launched({{7, 100}, {8, 1}}), IsEmpty());
-  EXPECT_THAT(table.Launched({{7, 100}, {8, 2}}), ElementsAre(8));
-  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(3), .written = 1}}, {8, {.cpu = seconds(3)}}}, At(12)),
-              ElementsAre(7))
-      << "output still counts";
-  EXPECT_THAT(table.Launched({}), IsEmpty()) << "RAS does not answer";
-  EXPECT_THAT(table.Progressed({{7, {.cpu = seconds(4), .written = 1}}, {8, {.cpu = seconds(4)}}}, At(13)),
-              ElementsAre(7, 8));
+
+ private:
+  TimePoint now_ = At(10);
+};
+
+TEST(ActivityTableTest, ProcessorTimeIsNoProgressWhileRanksDifferInTheirOperations) {
+  BusyProcess process;
+  (void)process.Progressed();
+  EXPECT_THAT(process.table.Launched(Operations{{7, {.launched = 100}}}), IsEmpty()) << "new";
+  EXPECT_THAT(process.Progressed(), ElementsAre(7))
+      << "the operations are equal, as they are if NCCL does not count them";
+  EXPECT_THAT(process.table.Launched(Operations{{7, {.launched = 101, .differ = true}}}), ElementsAre(7));
+  EXPECT_THAT(process.Progressed(), IsEmpty());
+  EXPECT_THAT(process.table.Launched(Operations{{7, {.launched = 101, .differ = true}}}), IsEmpty());
+  EXPECT_THAT(process.table.Launched(Operations{}), IsEmpty()) << "not known any more";
+  EXPECT_THAT(process.Progressed(), ElementsAre(7));
+}
+
+TEST(ActivityTableTest, SomeMissingAnswersOfRasAreForgiven) {
+  BusyProcess process;
+  (void)process.Progressed();
+  (void)process.table.Launched(Operations{{7, {.launched = 101, .differ = true}}});
+  for (int i = 0; i < ActivityTable::kMissed; ++i) {
+    EXPECT_THAT(process.table.Launched(std::nullopt), IsEmpty());
+    EXPECT_THAT(process.Progressed(), IsEmpty());
+  }
+  EXPECT_THAT(process.table.Launched(Operations{{7, {.launched = 102, .differ = true}}}), ElementsAre(7))
+      << "compared with the last answer";
+  for (int i = 0; i <= ActivityTable::kMissed; ++i) (void)process.table.Launched(std::nullopt);
+  EXPECT_THAT(process.Progressed(), ElementsAre(7));
 }
 
 // Starts a process that runs `work`, and ends it.

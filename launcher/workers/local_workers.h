@@ -176,6 +176,11 @@ class LocalWorkers {
   bool OnAsksToSurvive(const WorkerSurvival& survival, pid_t process);
   // Returns the running worker; null if there is none.
   const Worker* Running(LocalRank local_rank) const;
+  // Asks NCCL's RAS, if it is time, which workers have launched operations. May call `done` later.
+  void LookForOperations(std::function<void(std::vector<LocalRank>)> done);
+  std::vector<LocalRank> WithPids(const std::vector<pid_t>& pids) const;
+  // See GpuWatch::UseReader; null also if the reader before still runs.
+  std::function<std::vector<GpuUse>()> GpuUseReader();
   // The processes of the workers that have not ended.
   std::vector<pid_t> Pids() const;
   // Returns the worker's last report, which may be of a round that it has survived; nullopt if there is none.
@@ -211,7 +216,7 @@ class LocalWorkers {
   HeartbeatFiles heartbeats_;
   ActivityTable activity_;
   TimePoint ask_ras_at_;  // NCCL's RAS, for signs of progress
-  LastWork stacks_work_, activity_work_;
+  LastWork stacks_work_, activity_work_, operations_work_, gpu_use_work_;
 
   WorkerMonitor watch_;
   WardenClient processes_;

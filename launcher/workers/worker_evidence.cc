@@ -28,14 +28,16 @@
 namespace ddprun {
 namespace {
 
-// With the time that JudgeProcesses usually takes, less than kEvidenceLimit. What comes later is lost.
-constexpr StackLimits kStackLimits = {.tool = seconds(3), .all = seconds(3), .pause = milliseconds(500)};
+// A process that gdb pauses is released a little before half a second, because a busy machine may delay that.
+constexpr StackLimits kStackLimits = {.tool = seconds(3), .all = seconds(3), .pause = milliseconds(450)};
+// When all stacks must be there, from the beginning on: before kEvidenceLimit, because what comes later is lost.
+constexpr Duration kStacksEnd = milliseconds(4300);
 
 // For an answer of NVIDIA's driver.
 constexpr Duration kGpuLimit = milliseconds(200);
-// For an answer of NCCL's RAS, which waits for all processes of the job for a second.
-constexpr Duration kRasLimit = milliseconds(1200);
-// As a sign of progress, RAS is asked at least four times within --hang-timeout, but not more often than this, and only in rounds of so many
+// For an answer of NCCL's RAS, which waits for all processes of the job for a second, and for some of them longer.
+constexpr Duration kRasLimit = milliseconds(1200), kRasSignLimit = seconds(3);
+// As a sign of progress, RAS is asked four times within --hang-timeout, but not more often than this. It is asked only in rounds of so many
 // nodes, because each question makes the processes of all nodes answer.
 constexpr Duration kRasEvery = seconds(2);
 constexpr int kRasNodes = 64;
@@ -49,7 +51,7 @@ std::string PlaceOf(const ThreadStack& thread) {
 
 // Adds the stacks of the main threads, Python ones of the first process of each worker that has any, else native ones. Returns what
 // is missing. Blocks.
-std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
+std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers, TimePoint end) {
   std::vector<pid_t> all, native;
   std::map<pid_t, std::vector<pid_t>> processes;  // by worker
   for (const WorkerEvidence& worker : workers) {
@@ -59,8 +61,13 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
     processes[root] = ProcessesOf(root);
     all.insert(all.end(), processes[root].begin(), processes[root].end());
   }
-  const TimePoint begun = std::chrono::steady_clock::now();
-  const Stacks python = CollectStacks(all, StackKind::kWithoutPause, kStackLimits);
+  const auto limits = [end] {
+    StackLimits left = kStackLimits;
+    left.all = left.tool =
+        std::clamp<Duration>(end - std::chrono::steady_clock::now(), milliseconds(100), left.all);
+    return left;
+  };
+  const Stacks python = CollectStacks(all, StackKind::kWithoutPause, limits());
   const auto add = [](const Stacks& stacks, pid_t pid, WorkerEvidence& worker) {
     const auto found = stacks.of.find(pid);
     if (found == stacks.of.end() || !found->second[0].main) return false;
@@ -83,10 +90,7 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
       return worker.pid == pid && !(worker.operation && worker.operation->in_flight);
     });
   });
-  StackLimits left = kStackLimits;
-  left.all = left.tool =
-      std::max<Duration>(left.all - (std::chrono::steady_clock::now() - begun), milliseconds(100));
-  const Stacks others = CollectStacks(native, StackKind::kNative, left);
+  const Stacks others = CollectStacks(native, StackKind::kNative, limits());
   for (WorkerEvidence& worker : workers) {
     if (worker.stack.empty()) add(others, static_cast<pid_t>(worker.pid), worker);
   }
@@ -95,8 +99,6 @@ std::vector<std::string> AddStacks(std::vector<WorkerEvidence>& workers) {
   }
   return missing;
 }
-
-std::set<pid_t> AsSet(const std::vector<pid_t>& pids) { return {pids.begin(), pids.end()}; }
 
 // Runs `work`, which may never end, in a thread of its own. Returns nullopt if it has not ended after `limit`.
 template <typename T>
@@ -114,7 +116,8 @@ std::optional<T> Within(Duration limit, std::function<T()> work) {
 // Adds how busy the GPU is on which a process of the worker computes.
 void AddGpuUse(const std::vector<GpuUse>& uses, std::vector<WorkerEvidence>& workers) {
   for (WorkerEvidence& worker : workers) {
-    const std::set<pid_t> pids = AsSet(ProcessesOf(static_cast<pid_t>(worker.pid)));
+    const std::vector<pid_t> tree = ProcessesOf(static_cast<pid_t>(worker.pid));
+    const std::set<pid_t> pids(tree.begin(), tree.end());
     for (const GpuUse& use : uses) {
       const bool its =
           std::any_of(use.pids.begin(), use.pids.end(), [&pids](pid_t pid) { return pids.contains(pid); });
@@ -140,6 +143,17 @@ void AddOperations(const std::map<pid_t, RasCounts>& counts, std::vector<WorkerE
 
 }  // namespace
 
+std::function<std::vector<GpuUse>()> LocalWorkers::GpuUseReader() {
+  // A driver that hangs keeps one thread, not one for each time.
+  const auto read = gpu_use_work_.runs() ? nullptr : gpu_watch_.UseReader();
+  if (!read) return nullptr;
+  return [read, ended = gpu_use_work_.Begin()] {
+    std::vector<GpuUse> uses = read();
+    ended->store(true);
+    return uses;
+  };
+}
+
 void LocalWorkers::CollectEvidence(
     std::function<void(std::vector<WorkerEvidence>, std::vector<std::string> missing)> done) {
   std::vector<WorkerEvidence> workers;
@@ -162,10 +176,14 @@ void LocalWorkers::CollectEvidence(
   const auto known = std::make_shared<Known>();
   RunInBackground(
       io_, kEvidenceLimit,
-      [workers, known, pids = Pids(), first_rank = assignment_.first_rank, gpu_use = gpu_watch_.UseReader()] {
+      [workers, known, pids = Pids(), first_rank = assignment_.first_rank, gpu_use = GpuUseReader(),
+       asks_ras = assignment_.group_world_size <= kRasNodes] {
+        const TimePoint end = std::chrono::steady_clock::now() + kStacksEnd;
         std::vector<WorkerEvidence> judged = workers;
-        auto counts = std::async(std::launch::async | std::launch::deferred,
-                                 [&pids] { return AskRasOfWorkers(pids, kRasLimit); });
+        using Counts = std::optional<std::map<pid_t, RasCounts>>;
+        std::future<Counts> counts = std::async(
+            std::launch::async | std::launch::deferred,
+            [&pids, asks_ras] { return asks_ras ? AskRasOfWorkers(pids, kRasLimit) : std::nullopt; });
         const bool complete = JudgeProcesses(judged);
         AddOperations(counts.get().value_or(std::map<pid_t, RasCounts>()), judged);
         if (gpu_use) {
@@ -177,19 +195,22 @@ void LocalWorkers::CollectEvidence(
           known->judged = judged;
           if (!complete) known->missing.emplace_back("there are too many threads to look at all of them");
         }
-        std::vector<std::string> missing = AddStacks(judged);
-        if (std::string recorders = AskFlightRecorders(RanksOf(judged, first_rank)); !recorders.empty())
-          missing.push_back(std::move(recorders));
+        const std::vector<std::string> missing = AddStacks(judged, end);
+        {
+          const std::lock_guard lock(known->mu);
+          known->judged = judged;
+          known->missing.insert(known->missing.end(), missing.begin(), missing.end());
+        }
+        std::string recorders = AskFlightRecorders(RanksOf(judged, first_rank));
         const std::lock_guard lock(known->mu);
-        known->judged = std::move(judged);
-        known->missing.insert(known->missing.end(), missing.begin(), missing.end());
+        if (!recorders.empty()) known->missing.push_back(std::move(recorders));
       },
       [workers, known, done = std::move(done)](bool in_time) {
         const std::lock_guard lock(known->mu);
         std::vector<std::string> missing = known->missing;
         if (!in_time) {
           missing.push_back(absl::StrCat(
-              known->judged ? "the stacks have not come within " : "/proc has not answered within ",
+              known->judged ? "not all evidence has come within " : "/proc has not answered within ",
               InSeconds(kEvidenceLimit)));
         }
         done(known->judged.value_or(workers), std::move(missing));
@@ -207,41 +228,50 @@ AgentWorld::WorkerSigns LocalWorkers::Signs() {
 }
 
 bool LocalWorkers::LookForActivity(std::function<void(std::vector<LocalRank>)> done) {
+  LookForOperations(done);
   if (activity_work_.runs()) return false;
-  struct Seen {
-    Activities activities;
-    std::optional<std::map<pid_t, RasCounts>> counts = {};
-  };
-  const bool asks = assignment_.group_world_size <= kRasNodes && Now() >= ask_ras_at_;
-  if (asks) {
-    const Duration quarter = config_.rules.hang_timeout.given() / 4;
-    ask_ras_at_ = Now() + std::max<Duration>(kRasEvery, quarter - seconds(1));
-  }
-  ComputeInBackground<Seen>(
+  ComputeInBackground<Activities>(
       io_, kEvidenceLimit,
-      [pids = Pids(), asks, ended = activity_work_.Begin()] {
-        Seen seen{.activities = ReadActivities(pids)};
-        if (asks) seen.counts = AskRasOfWorkers(pids, kRasLimit);
+      [pids = Pids(), ended = activity_work_.Begin()] {
+        Activities activities = ReadActivities(pids);
         ended->store(true);
-        return seen;
+        return activities;
       },
-      [this, asks, done = std::move(done)](std::optional<Seen> seen) {
-        if (!seen) return;
-        std::set<pid_t> progressed;
-        if (asks) {
-          std::map<pid_t, uint64_t> operations;
-          for (const auto& [pid, counts] : seen->counts.value_or(std::map<pid_t, RasCounts>()))
-            operations[pid] = counts.launched;
-          progressed.merge(AsSet(activity_.Launched(std::move(operations))));
-        }
-        progressed.merge(AsSet(activity_.Progressed(std::move(seen->activities), Now())));
-        std::vector<LocalRank> workers;
-        for (const auto& [id, worker] : workers_) {
-          if (progressed.contains(worker.pid)) workers.push_back(worker.local_rank);
-        }
-        done(workers);
+      [this, done = std::move(done)](std::optional<Activities> activities) {
+        if (activities) done(WithPids(activity_.Progressed(*std::move(activities), Now())));
       });
   return true;
+}
+
+void LocalWorkers::LookForOperations(std::function<void(std::vector<LocalRank>)> done) {
+  if (assignment_.group_world_size > kRasNodes || Now() < ask_ras_at_ || operations_work_.runs()) return;
+  // A look may be a second late.
+  ask_ras_at_ = Now() + std::max<Duration>(kRasEvery, config_.rules.hang_timeout.given() / 4 - seconds(1));
+  using Counts = std::optional<std::map<pid_t, RasCounts>>;
+  ComputeInBackground<Counts>(
+      io_, kEvidenceLimit,
+      [pids = Pids(), ended = operations_work_.Begin()] {
+        Counts counts = AskRasOfWorkers(pids, kRasSignLimit);
+        ended->store(true);
+        return counts;
+      },
+      [this, done = std::move(done)](std::optional<Counts> counts) {
+        std::optional<std::map<pid_t, ActivityTable::Operations>> operations;
+        if (counts && *counts) {
+          operations.emplace();
+          for (const auto& [pid, of_worker] : **counts)
+            (*operations)[pid] = {.launched = of_worker.launched, .differ = of_worker.waits.has_value()};
+        }
+        done(WithPids(activity_.Launched(std::move(operations))));
+      });
+}
+
+std::vector<LocalRank> LocalWorkers::WithPids(const std::vector<pid_t>& pids) const {
+  std::vector<LocalRank> workers;
+  for (const auto& [id, worker] : workers_) {
+    if (std::find(pids.begin(), pids.end(), worker.pid) != pids.end()) workers.push_back(worker.local_rank);
+  }
+  return workers;
 }
 
 }  // namespace ddprun

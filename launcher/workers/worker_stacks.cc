@@ -77,7 +77,7 @@ proto::Stacks Collect(std::vector<WorkerTree> workers, bool native, size_t max_b
   }
   const Duration tools = limit - seconds(1);
   Stacks stacks = CollectStacks(all, native ? StackKind::kNative : StackKind::kWithoutPause,
-                                {.tool = tools, .all = tools, .pause = milliseconds(500)});
+                                {.tool = tools, .all = tools, .pause = milliseconds(450)});
   if (!native && stacks.of.empty() && stacks.missing.empty())
     stacks.missing.emplace_back("no worker runs Python; --native shows the stacks of other programs");
   return Encode(workers, stacks, max_bytes);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -84,16 +85,18 @@ boost::json::array MissingNodes(const RoundMachine& machine, TimePoint now) {
 
 int64_t ToMicros(Duration d) { return std::chrono::duration_cast<std::chrono::microseconds>(d).count(); }
 
-// The ranks in ascending order; if they are many, those with the longest own times.
+// The ranks in ascending order; if they are many, stragglers and those with the longest own times.
 boost::json::array StepTimesOf(const std::map<Rank, Stragglers::Timed>& ranks) {
   constexpr size_t kMost = 64;
   std::vector<std::map<Rank, Stragglers::Timed>::const_iterator> shown;
   for (auto it = ranks.begin(); it != ranks.end(); ++it) shown.push_back(it);
   if (shown.size() > kMost) {
-    const auto own = [](const StepTimes& times) { return times.communication ? times.own() : times.step; };
-    std::nth_element(shown.begin(), shown.begin() + kMost, shown.end(), [&own](const auto& a, const auto& b) {
-      return own(a->second.times) > own(b->second.times);
-    });
+    const auto key = [](const Stragglers::Timed& t) {
+      const bool known = t.times.communication.has_value();
+      return std::tuple(t.straggles(), known, known ? t.times.own() : t.times.step);
+    };
+    std::nth_element(shown.begin(), shown.begin() + kMost, shown.end(),
+                     [&key](const auto& a, const auto& b) { return key(a->second) > key(b->second); });
     shown.resize(kMost);
     std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) { return a->first < b->first; });
   }

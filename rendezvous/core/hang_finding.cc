@@ -20,6 +20,8 @@ constexpr size_t kMaxGroups = 4;      // of each of the two sides, in the text
 constexpr size_t kMaxNamedRanks = 8;  // of a group
 
 bool InOperation(const RankEvidence& e) { return e.worker.operation && e.worker.operation->in_flight; }
+// Known to be in none.
+bool InNoOperation(const RankEvidence& e) { return e.worker.operation && !e.worker.operation->in_flight; }
 
 // What the worker does, as a verb phrase without the verb's ending: `many` selects "wait" or "waits".
 std::string Does(const WorkerEvidence& worker, bool many) {
@@ -152,14 +154,15 @@ Laggards Behind(const Ranks& ranks) {
   if (Ranks found = Where(ranks, [](const RankEvidence& e) { return e.worker.state == State::kBlocked; });
       some(found))
     return {.ranks = found, .proven = true};
-  if (Ranks found = Where(ranks, [](const RankEvidence& e) { return !InOperation(e); }); some(found))
-    return {.ranks = found, .by_operation = true};
+  if (Ranks found = Where(ranks, InNoOperation); some(found)) return {.ranks = found, .by_operation = true};
   const auto operation = [](const RankEvidence& e) {
     return InOperation(e) ? absl::StrCat(e.worker.operation->number, " ", e.worker.operation->kind) : "";
   };
   // With a majority in none, the ranks in an operation wait for the others.
   const bool most_are_in_one = Where(ranks, InOperation).size() * 2 > ranks.size();
-  if (Ranks found = Outside(ranks, operation); most_are_in_one && some(found))
+  const bool known = std::all_of(ranks.begin(), ranks.end(),
+                                 [](const RankEvidence* e) { return e->worker.operation.has_value(); });
+  if (Ranks found = Outside(ranks, operation); known && most_are_in_one && some(found))
     return {.ranks = found, .by_operation = true};
   const std::string first = operation(*ranks[0]);
   const bool same =

@@ -28,8 +28,8 @@ struct HangFinding {
 // The first of these rules that holds for a rank names those that are behind:
 //   1. stopped by a signal, but not all ranks
 //   2. blocked in the kernel, but at most half of the ranks
-//   3. in no operation of the SDK, but at most half of the ranks
-//   4. in another operation than more than half of the ranks, which are in one
+//   3. in no operation of the SDK or of NCCL, but at most half of the ranks; not those of which this is unknown
+//   4. in another operation than more than half of the ranks, which are in one; only if the operations of all ranks are known
 //   5. at the lowest step, but less than half of the ranks; only if the operations of all ranks are equal, or none is known: a rank
 //      that has skipped an operation is at a higher step than those that wait for it
 //   6. in another stack than more than half of the ranks; only if the stacks of all ranks are known and of one kind, Python or native

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 
 namespace ddprun {
 
@@ -134,9 +135,14 @@ HangFinding HangMachine::Finding() const {
   std::sort(ranks.begin(), ranks.end(),
             [](const RankEvidence& a, const RankEvidence& b) { return a.rank < b.rank; });
   HangFinding finding = FindWhoIsBehind(ranks);
-  for (const auto& [missing, host] : missing) {
-    absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ", "on ", host, " ", missing);
+  constexpr size_t kMaxMissing = 4;  // nodes may send different lines
+  size_t shown = 0;
+  for (const auto& [line, host] : missing) {
+    if (shown++ == kMaxMissing) break;
+    absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ", "on ", host, " ", line);
   }
+  if (missing.size() > kMaxMissing)
+    absl::StrAppend(&finding.text, "; and ", Counted(missing.size() - kMaxMissing, "more such line"));
   if (silent > 0) {
     absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ",
                     silent == 1 ? absl::StrCat(*silent_host, " has") : absl::StrCat(silent, " nodes have"),

@@ -25,7 +25,7 @@ void RoundMachine::On(const StepsTimed& e) {
   for (const WorkerSteps& worker : e.workers) {
     if (worker.local_rank.value() >= member->info.nproc) continue;
     stragglers.Came(Rank(member->first_rank.value() + worker.local_rank.value()), member->info.host,
-                    worker.times);
+                    worker.times, now_);
   }
   for (note::Straggles& note : stragglers.Compare(now_)) effects_.push_back(std::move(note));
 }

@@ -8,12 +8,17 @@ namespace {
 
 bool IsSlow(const StepTimes& times, Duration median) {
   const Duration excess = times.own() - median;
-  return excess * 5 > median && excess * 10 > times.step && excess * 2 > times.spread;
+  return excess * 5 > median && excess * 10 > times.step && excess * 2 > times.own_spread;
 }
 
 }  // namespace
 
-void Stragglers::Came(Rank rank, const std::string& host, const StepTimes& times) {
+void Stragglers::Came(Rank rank, const std::string& host, const StepTimes& times, TimePoint now) {
+  if (fresh_ == 0) {
+    first_came_ = now;
+    longest_step_ = {};
+  }
+  longest_step_ = std::max(longest_step_, times.step);
   Timed& timed = ranks_[rank];
   timed.host = host;
   timed.times = times;
@@ -22,27 +27,34 @@ void Stragglers::Came(Rank rank, const std::string& host, const StepTimes& times
 
 std::vector<note::Straggles> Stragglers::Compare(TimePoint now) {
   if (!compared_) compared_ = now;
-  const Duration passed = now - *compared_;
-  if (passed < kShortest || (passed < kLongest && fresh_ < ranks_.size())) return {};
+  if (now - *compared_ < kShortest) return {};
+  const Duration most = std::max<Duration>(kLongest, kLongestSteps * longest_step_);
+  if (fresh_ < ranks_.size() && now - first_came_ < most) return {};
   compared_ = now;
   const std::optional<Duration> median = MedianOfFresh();
   std::vector<note::Straggles> found;
   for (auto& [rank, timed] : ranks_) {
-    if (!std::exchange(timed.fresh, false)) continue;
-    if (!median || !timed.times.communication || !IsSlow(timed.times, *median)) {
+    if (!std::exchange(timed.fresh, false) || !median) continue;
+    if (!timed.times.communication || !IsSlow(timed.times, *median)) {
       timed.slow = 0;
       continue;
     }
     if (++timed.slow < kComparisons || timed.told) continue;
-    if (found.empty() || found.back().host != timed.host) {
-      if (told_ == kMostTold) continue;
-      ++told_;
-      found.push_back({.host = timed.host, .median = *median});
+    if (!told_.contains(timed.host)) {
+      if (told_.size() == kMostTold) continue;
+      told_.insert(timed.host);
     }
     timed.told = true;
-    found.back().ranks.push_back(rank);
-    found.back().own = std::max(found.back().own, timed.times.own());
-    found.back().step = std::max(found.back().step, timed.times.step);
+    const auto of_host = std::find_if(found.begin(), found.end(), [&timed](const note::Straggles& note) {
+      return note.host == timed.host;
+    });
+    note::Straggles& note = of_host == found.end()
+                                ? found.emplace_back(note::Straggles{.host = timed.host, .median = *median})
+                                : *of_host;
+    note.ranks.push_back(rank);
+    if (timed.times.own() < note.own) continue;
+    note.own = timed.times.own();
+    note.step = timed.times.step;
   }
   fresh_ = 0;
   return found;

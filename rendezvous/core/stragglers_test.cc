@@ -23,7 +23,7 @@ class StragglersTest : public testing::Test {
   void Came(int rank, std::optional<int> own) {
     StepTimes times{.step = kStep};
     if (own) times.communication = kStep - milliseconds(*own);
-    stragglers_.Came(Rank(rank), hosts_[rank / 2], times);
+    stragglers_.Came(Rank(rank), hosts_[rank / 2], times, now_);
   }
   // The number of comparisons until a straggler is found; 0: none in 50.
   int Until(const std::vector<int>& own) {
@@ -92,7 +92,8 @@ TEST_F(StragglersTest, MeansOfIrregularStepsSayLittle) {
       now_ += seconds(10);
       Came(0, 50);
       Came(1, 50);
-      stragglers_.Came(Rank(2), "n1", {.step = kStep, .spread = spread, .communication = milliseconds(10)});
+      stragglers_.Came(Rank(2), "n1",
+                       {.step = kStep, .communication = milliseconds(10), .own_spread = spread}, now_);
       told = told || !stragglers_.Compare(now_).empty();
     }
     EXPECT_EQ(told, found) << spread.count();
@@ -121,8 +122,31 @@ TEST_F(StragglersTest, WaitsForAllRanksButNotForEver) {
     Came(1, 80);
     if (!stragglers_.Compare(now_).empty()) found = i + 1;
   }
-  // All ranks are fresh after 5 s; from then on, there is one comparison each 30 s.
-  EXPECT_EQ(found, 1 + 6 * (Stragglers::kComparisons - 1));
+  // All ranks are fresh after 5 s. Then each comparison waits 30 s for rank 2, from the next message on.
+  EXPECT_EQ(found, 1 + 7 * (Stragglers::kComparisons - 1));
+}
+
+// Two ranks whose messages come in turns, with steps of 20 s.
+TEST_F(StragglersTest, LongStepsAreWaitedFor) {
+  int found = 0;
+  for (int i = 0; i < 6 * kFound; ++i) {
+    now_ += seconds(35);
+    const Rank rank(i % 2);
+    const StepTimes times{.step = seconds(20), .communication = seconds(rank == Rank(1) ? 1 : 10)};
+    stragglers_.Came(rank, hosts_[0], times, now_);
+    if (!stragglers_.Compare(now_).empty()) found = i + 1;
+  }
+  EXPECT_EQ(found, 2 * Stragglers::kComparisons);
+}
+
+TEST_F(StragglersTest, ACountGoesOnAfterTooFewMessages) {
+  for (int i = 0; i < 3; ++i) (void)Compare({50, 50, 90, 50});
+  for (int i = 0; i < 14; ++i) {
+    now_ += seconds(5);
+    Came(2, 90);
+    EXPECT_TRUE(stragglers_.Compare(now_).empty());
+  }
+  EXPECT_EQ(stragglers_.ranks().at(Rank(2)).slow, 2);
 }
 
 TEST_F(StragglersTest, ManyMessagesAreNotManyComparisons) {
@@ -141,7 +165,7 @@ TEST_F(StragglersTest, FewHostsAreNamed) {
     for (int rank = 0; rank < 100; ++rank) {
       const int own = rank % 3 == 0 ? 90 : 50;
       stragglers_.Came(Rank(rank), std::to_string(rank),
-                       {.step = kStep, .communication = kStep - milliseconds(own)});
+                       {.step = kStep, .communication = kStep - milliseconds(own)}, now_);
     }
     told += stragglers_.Compare(now_).size();
   }

@@ -75,7 +75,14 @@ AwaitedOperation::~AwaitedOperation() {
   if (page == nullptr) return;
   // Read before another thread can begin the next wait.
   const uint64_t waited = NowNanos() - waits_since.load();
-  if (page->waiting.fetch_sub(1) == 1) page->waited.fetch_add(waited);
+  if (page->waiting.fetch_sub(1) != 1) return;
+  uint64_t before = page->waited.load();
+  while (before != OperationPage::kUnknown && !page->waited.compare_exchange_weak(before, before + waited)) {
+  }
+}
+
+void WaitsAreUnknown() {
+  if (OperationPage* const page = TheMemory().page) page->waited.store(OperationPage::kUnknown);
 }
 
 int OperationPageFd() { return TheMemory().fd.get(); }

@@ -15,6 +15,10 @@ class AwaitedOperation {
   AwaitedOperation& operator=(const AwaitedOperation&) = delete;
 };
 
+// From now on, it is not known how long the process waits for operations, because they wait for each other on GPUs.
+//   Threads: any.
+void WaitsAreUnknown();
+
 // The memory in which the operations are shown, with the layout of base/operation_page.h: one for the process, which exists until it
 // exits. -1: the system gives none.
 //   Threads: any.

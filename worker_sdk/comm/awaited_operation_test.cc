@@ -50,6 +50,7 @@ TEST(AwaitedOperationTest, CountsTheTimeInWhichAnyThreadWaits) {
   const int fd = OperationPageFd();
   const auto call = CallOf(OpKind::kAllReduce, 1);
   const auto begin = std::chrono::steady_clock::now();
+  { const AwaitedOperation earlier(call); }
   const Duration before = *ReadWaited(fd);
   {
     const AwaitedOperation first(call);
@@ -71,6 +72,14 @@ TEST(AwaitedOperationTest, NamesWhatTheLibraryItselfHasStarted) {
   }
   const AwaitedOperation shown(CallOf(OpKind::kAllGather, 2, Purpose::kAllocate));
   EXPECT_EQ(ReadOperation(OperationPageFd())->kind, "allocate");
+}
+
+// The last test of this process.
+TEST(AwaitedOperationTest, WaitsAreUnknownForEver) {
+  WaitsAreUnknown();
+  { const AwaitedOperation shown(CallOf(OpKind::kAllReduce, 1)); }
+  EXPECT_EQ(ReadWaited(OperationPageFd()), std::nullopt);
+  EXPECT_TRUE(ReadOperation(OperationPageFd()));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker_sdk/comm/awaited_operation.h"
 #include "worker_sdk/comm/host/fabric.h"
 #include "worker_sdk/comm/host/retire_gate.h"
 #include "worker_sdk/comm/nccl/agreement.h"
@@ -433,6 +434,7 @@ StatusOr<std::shared_ptr<internal::Group>> CreateNcclGroup(std::shared_ptr<HostG
   DDPRUN_RETURN_IF_ERROR(AgreeOnVersion(*host, *device->nccl, deadline), "NCCL");
   const auto group = std::make_shared<NcclGroup>(std::move(host), *device, *std::move(stream));
   DDPRUN_RETURN_IF_ERROR(group->Connect(deadline), "NCCL");
+  internal::WaitsAreUnknown();
   return std::shared_ptr<internal::Group>(group);
 }
 
