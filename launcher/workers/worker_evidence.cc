@@ -137,7 +137,8 @@ std::vector<Rank> RanksOf(const std::vector<WorkerEvidence>& workers, Rank first
 void AddOperations(const std::map<pid_t, RasCounts>& counts, std::vector<WorkerEvidence>& workers) {
   for (WorkerEvidence& worker : workers) {
     const auto found = counts.find(static_cast<pid_t>(worker.pid));
-    if (found != counts.end() && !worker.operation) worker.operation = OperationOf(found->second);
+    const bool uses_sdk = worker.operation && !worker.operation->kind.empty();
+    if (found != counts.end() && !uses_sdk) worker.operation = OperationOf(found->second);
   }
 }
 
