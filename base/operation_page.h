@@ -1,5 +1,5 @@
-// The collective operation for which a worker waits, and how long it has waited for such operations: memory that the worker shares with its agent, so that the agent can read it also
-// while the worker is stopped. The worker sends the memory's descriptor with a WorkerPage (base/worker_message.h).
+// The collective operation for which a worker waits, and how long it has waited for operations. The worker shares this memory with its
+// agent, which can also read it while the worker is stopped. The worker sends the descriptor with a WorkerPage (base/worker_message.h).
 //
 // Free of Abseil and protobuf, because it is part of the worker library.
 #pragma once

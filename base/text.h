@@ -21,7 +21,7 @@ std::string InSeconds(Duration d);
 // than one second, returns milliseconds: "350 ms". A negative duration counts as zero.
 std::string InLargestUnits(Duration d);
 
-// Returns `d` with three digits, for times that are compared: "0.412 ms", "130 ms", "12.3 s". REQUIRES: d >= 0.
+// Returns `d` with at least three digits, for times that are compared: "0.412 ms", "130 ms", "12.3 s". REQUIRES: d >= 0.
 std::string InThreeDigits(Duration d);
 
 // Returns `bytes` in the largest binary unit of which there is at least one, with one decimal: "30.1 GiB". Less than 1 KiB:

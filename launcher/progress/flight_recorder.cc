@@ -17,7 +17,7 @@ namespace {
 // Returns why nothing was written to the pipe; empty if it was.
 std::string Trigger(const std::string& pipe) {
   const UniqueFd fd(open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-  if (!fd && errno == ENXIO) return "nobody reads it";
+  if (!fd && errno == ENXIO) return "no process reads it";
   if (!fd) return std::strerror(errno);
   struct stat status {};
   if (fstat(fd.get(), &status) != 0 || !S_ISFIFO(status.st_mode)) return "it is no pipe";

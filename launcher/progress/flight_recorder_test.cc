@@ -54,7 +54,7 @@ TEST_F(FlightRecorderTest, SaysWhyARecorderCannotBeAsked) {
   EXPECT_THAT(AskFlightRecorders({Rank(0)}),
               HasSubstr("RANK.pipe: No such file or directory; they need NCCL"));
   { const UniqueFd gone = Recorder(1); }
-  EXPECT_THAT(AskFlightRecorders({Rank(1)}), HasSubstr("RANK.pipe: nobody reads it"));
+  EXPECT_THAT(AskFlightRecorders({Rank(1)}), HasSubstr("RANK.pipe: no process reads it"));
   std::ofstream(PipeOf(2)) << "a file";
   EXPECT_THAT(AskFlightRecorders({Rank(2)}), HasSubstr("RANK.pipe: it is no pipe"));
   std::string text;

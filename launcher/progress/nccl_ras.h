@@ -38,7 +38,8 @@ absl::StatusOr<std::map<pid_t, RasCounts>> ParseRas(absl::string_view answer, co
                                                     const std::set<std::string>& addresses);
 
 // Asks for the counts of `pids`. Blocks, at most for `limit`.
-//   Errors: kUnavailable: RAS does not listen, or its answers know none of `pids`; those of ParseRas.
+//   Errors: kUnavailable: RAS does not listen, or its answers know none of `pids`; kDeadlineExceeded: no answer within `limit`; those
+//           of ParseRas and ParseEndpoint, for NCCL_RAS_ADDR.
 absl::StatusOr<std::map<pid_t, RasCounts>> AskRas(const std::set<pid_t>& pids, Duration limit);
 
 // The same for workers: of the first of their processes (ProcessesOf) that RAS knows. Workers of which it knows none are not in the result;

@@ -95,7 +95,7 @@ class RasServer {
       if (answer) {
         (void)send(peer.get(), answer->data(), answer->size(), MSG_NOSIGNAL);
       } else {
-        (void)recv(peer.get(), part, 1, 0);  // until the peer gives up
+        (void)recv(peer.get(), part, 1, 0);  // until the peer closes the connection
       }
     }
   }

@@ -197,7 +197,7 @@ class SimWorkers {
 
   int64_t start_no_ = 0;  // see StateRules::Start
   int64_t step_ = -1;     // steps done by all nodes; -1: not all nodes have connected
-  // Of this node; for other nodes, or for a snapshot of its own, which are no part of the step.
+  // Since when the workers of this node wait for other nodes or for a snapshot of their own. Set while they wait.
   std::optional<TimePoint> waits_since_;
   Duration waited_{};
   bool step_done_ = false;           // this node has done its part of the next step
