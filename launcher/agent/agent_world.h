@@ -97,9 +97,9 @@ class AgentWorld {
     bool output_held = false;
   };
   virtual WorkerSigns Signs() { return {}; }
-  // Finds out which workers have used processor time or have written since the last call, and calls `done` with them, later, in
-  // parts, or never if that takes too long. Does not call `done` after OnFinish. Returns false, and does nothing, while the call before has not
-  // been answered.
+  // Finds out which workers have used processor time, have written, or have launched operations of NCCL since the last call, and calls
+  // `done` with them, later. `done` may be called several times, or never. Does not call `done` after OnFinish. Returns false while the
+  // call before has not been answered: nothing is known of the processor time and the output since then.
   virtual bool LookForActivity(std::function<void(std::vector<LocalRank>)> /*done*/) { return true; }
   // Whether LookForActivity can find any.
   virtual bool sees_activity() const { return false; }

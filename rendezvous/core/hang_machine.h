@@ -42,8 +42,8 @@ class HangMachine {
   // The node does not count from now on: it has been lost, leaves, or all its workers have exited with 0.
   void Remove(const NodeId& node);
   // Returns what follows from the changes and the time. Each act is returned once in a standstill, in their order, unless the
-  // end is postponed. The acts of a round
-  // that stands still never wait for evidence longer than kEvidenceTime, and kEnd does not wait at all.
+  // end is postponed. The acts of a round that stands
+  // still never wait for evidence longer than kEvidenceTime, and kEnd does not wait at all.
   //   REQUIRES: called after each change, until it returns kNothing.
   [[nodiscard]] Act Next(TimePoint now);
   // The end that Next has returned does not take place, because somebody looks at a worker. Evidence is asked for again after
