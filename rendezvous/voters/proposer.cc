@@ -11,8 +11,9 @@ namespace {
 
 // A request that has failed is repeated after this time.
 constexpr Duration kAgain = milliseconds(20);
-// A read whose voters differ waits for the others of them so long, and asks again so often, before it disturbs a write.
+// A read whose voters differ waits for the others of them as long as the quorum has taken, but at least this time, before it asks again.
 constexpr Duration kSettle = milliseconds(5);
+// It disturbs a write after so many times.
 constexpr int kAsks = 3;
 // An accept that a voter has refused waits so long for the others: those of them that have exited do not answer.
 constexpr Duration kRefused = milliseconds(50);
@@ -172,7 +173,7 @@ void Proposer::Advance() {
       return AdvanceAccept();
     case Phase::kPause:
       if (now_ < *call_->phase_end) return;
-      return call_->asked >= kAsks ? StartPrepare() : StartAsk();
+      return asked_ >= kAsks ? StartPrepare() : StartAsk();
   }
 }
 
@@ -197,6 +198,7 @@ void Proposer::AdvanceAsk() {
     return Decide(voters_, ids) && (record == nullptr || Decide(record->voters, ids));
   };
   if (quorum(Ids(same))) {
+    asked_ = 0;
     const RegisterRecord current = record == nullptr ? RegisterRecord() : record->record;
     const Fate fate = FateOfSwap(record);
     if (fate == Fate::kOpen) return StartPrepare();
@@ -207,15 +209,16 @@ void Proposer::AdvanceAsk() {
     call_->phase_end.reset();  // a voter that was unknown has to answer, too
     return static_cast<void>(FinishIfLost(voters_));
   }
-  if (!call_->phase_end) call_->phase_end = now_ + kSettle;
-  if (!AllAnswered() && now_ < *call_->phase_end) return;
+  if (!call_->phase_end) call_->phase_end = now_ + std::max(kSettle + Duration(), now_ - call_->phase_began);
+  const TimePoint settled = *call_->phase_end;
+  if (!AllAnswered() && now_ < settled) return;
   // While another process writes, the newest record changes; only one that stays has to be written again.
   const Ballot seen = newest == nullptr ? Ballot() : newest->accepted;
-  call_->asked = seen == call_->asked_ballot ? call_->asked + 1 : 1;
-  call_->asked_ballot = seen;
-  const Duration took = now_ - call_->phase_began;
+  asked_ = seen == asked_ballot_ ? asked_ + 1 : 1;
+  asked_ballot_ = seen;
+  if (asked_ > kAsks) return StartPrepare();  // earlier calls have asked, too
   Enter(Phase::kPause);
-  call_->phase_end = now_ + std::max(kSettle + Duration(), took);
+  call_->phase_end = std::max(settled, now_ + kSettle);
 }
 
 void Proposer::StartPrepare() {
@@ -434,7 +437,7 @@ bool Proposer::FinishIfLost(const VoterSet& set) {
 void Proposer::Pause(std::string why) {
   prepared_.reset();
   call_->obstacle = std::move(why);
-  call_->asked = 0;
+  asked_ = 0;
   const Duration unit = std::max(kFirstPause + Duration(), now_ - call_->phase_began);
   const Duration longest =
       std::min(unit * (int64_t{1} << std::min(call_->pauses++, kDoublings)), (call_->wanted.end - now_) / 2);

@@ -11,7 +11,7 @@
 //    +--- Pause <------------------------------------------+  another process has a higher ballot
 // clang-format on
 //
-// * Ask disturbs nobody. A process that does not know the newest record learns it there, so that only those who know the present
+// * Ask disturbs no other process. A process that does not know the newest record learns it there, so that only those who know the present
 //   record compete for the next one.
 // * A record is chosen when a quorum of the voters of the record that it replaces, and of its own, has accepted it.
 // * Prepare finds the newest record that may be chosen; the next record is computed from it. A read whose voters differ chooses
@@ -140,8 +140,6 @@ class Proposer {
     SwapWanted wanted = {};
     Phase phase = Phase::kAsk;
     std::map<std::string, Answer> answers = {};  // of this phase; by id, or by address for a probe
-    int asked = 0;                               // number of completed kAsk in a row with this newest ballot
-    Ballot asked_ballot = {};
     TimePoint phase_began = {};
     int pauses = 0;
     // kProbe, kPause; kAsk, kAccept: when it stops to wait for the others.
@@ -226,6 +224,10 @@ class Proposer {
   int64_t numbers_ = 0;
   std::optional<Prepared> prepared_;
   std::optional<CachedCharter> cached_;  // the newest one that was received or written
+  // Number of kAsk in a row that have found the same newest ballot, but no quorum that has it. Counted over all calls, because a call
+  // may be too short for all of them.
+  int asked_ = 0;
+  Ballot asked_ballot_;
   // The acceptor of this process may not have accepted this process's newest proposal.
   bool behind_ = true;
   std::set<std::string> exited_;           // the ids of voters that have exited

@@ -91,6 +91,50 @@ TEST_F(ProposerTest, ReadWhoseVotersDifferWritesTheNewestBack) {
   EXPECT_EQ(Has("b"), "2 L2 C");
 }
 
+TEST_F(ProposerTest, ReadWaitsForTheOthersAsLongAsForTheQuorum) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a c");  // b does not have the write
+  After(kLimit);
+  Result();
+  Sent();
+
+  Read();
+  After(milliseconds(50));
+  Deliver("a b");
+  After(milliseconds(45));
+  Deliver("c");
+  EXPECT_EQ(Result(), "found 2 L2 C");
+  EXPECT_EQ(Sent(), "ask a b c");
+}
+
+// On a slow network, a read may have time for one question only.
+TEST_F(ProposerTest, ReadsThatAreTooShortWriteTheNewestBackTogether) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a");
+  After(kLimit);
+  Result();
+  Sent();
+
+  for (int i = 0; i < 3; ++i) {
+    Read();
+    EXPECT_EQ(Sent(), "ask a b c");
+    After(kLimit / 2);
+    Deliver("a b");
+    After(kLimit * 2 / 5);
+    Deliver("c");
+    After(kLimit / 5);
+    EXPECT_THAT(Result(), HasSubstr("no quorum of the job's voters"));
+  }
+  Read();
+  Deliver("a b c");
+  EXPECT_EQ(Sent(), "ask a b c, prepare a b c");
+  Deliver("a b");
+  Deliver("a b");
+  EXPECT_EQ(Result(), "found 2 L2 C");
+}
+
 TEST_F(ProposerTest, ReadWaitsForAWriteInProgress) {
   Write(0, "L1", "C");
   Swap(1, "L2");

@@ -16,9 +16,6 @@ constexpr int kNoLeader = 3;
 constexpr int kVotes = 10;
 // TCP repeats a lost packet after this time or more.
 constexpr Duration kRepetition = milliseconds(200);
-// Voters whose lease is shorter may depose a leader only because packets are lost: each vote and each answer may be repeated twice, on the
-// ways to all of them.
-constexpr Duration kLeaseWithLoss = seconds(2);
 // How long the effects of a disturbance may last, in leases.
 constexpr int kAftermath = 3;
 constexpr Duration kFenceSlack = milliseconds(5);
@@ -82,8 +79,6 @@ void TakeoverRules::Began(const std::string& id, int64_t epoch, const RoundMachi
 
 void TakeoverRules::Lost(const std::string& id, const std::string& why) {
   if (now() <= disturbed_until_ + kAftermath * lease() || !can_have_leader_()) return;
-  const Settings& s = *job_.settings;
-  if (s.voters && s.loss_permille > 0 && lease() < kLeaseWithLoss) return;
   Broken(absl::StrCat(id, " lost its lead although nothing was disturbed: ", why));
 }
 

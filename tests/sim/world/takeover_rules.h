@@ -36,7 +36,7 @@ inline int DriftPpm(const Settings& settings) {
 // - A round starts, and a job that is over dismisses its nodes, only when the register knows it. So every later coordinator
 //   does.
 // - A closed job stays closed.
-// - While nothing is disturbed, no coordinator is deposed, unless voters have a lease of less than 2 s and packets are lost; and a job with an agent has a coordinator within three leases. With
+// - While nothing is disturbed, no coordinator is deposed, and a job with an agent has a coordinator within three leases. With
 //   voters, only as long as a quorum of them lives, and within the time of ten votes more: each takes a round trip, and that of a
 //   packet which is repeated.
 class TakeoverRules {
