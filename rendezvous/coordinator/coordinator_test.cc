@@ -249,6 +249,43 @@ TEST_F(CoordinatorTest, StatusReportsProgress) {
   EXPECT_TRUE(job.at("nodes").at(1).at("step").is_null());
 }
 
+// Of 80 ranks, 64 are listed: those with the longest times of their own, by rank.
+TEST_F(CoordinatorTest, StatusListsTheStepTimesOfTheSlowestRanks) {
+  constexpr int kWorkers = 40, kListed = 64;
+  for (const auto& [peer, node] : {std::pair(&a_, "a"), std::pair(&b_, "b")}) {
+    proto::AgentMessage join = Joining(node);
+    join.mutable_join()->set_nproc(kWorkers);
+    SendFrom(*peer, join);
+  }
+  // The own times decrease from one rank to the next, except for the last one.
+  for (FakePeer* const peer : {&a_, &b_}) {
+    proto::AgentMessage message;
+    message.mutable_step_times()->set_round(0);
+    for (int i = 0; i < kWorkers; ++i) {
+      const int rank = peer == &a_ ? i : kWorkers + i;
+      proto::StepTimes::Worker& worker = *message.mutable_step_times()->add_workers();
+      worker.set_local_rank(i);
+      worker.set_step_us(100'000);
+      worker.set_spread_us(7);
+      worker.set_data_us(5);
+      worker.set_communication_us(rank == 2 * kWorkers - 1 ? 100 : 1'000 + rank);
+    }
+    SendFrom(*peer, message);
+  }
+  const boost::json::object status = coordinator_->Status();
+  const boost::json::object& job = status.at("jobs").at(0).as_object();
+  EXPECT_EQ(job.at("timed_ranks"), 2 * kWorkers);
+  const boost::json::array& listed = job.at("step_times").as_array();
+  std::vector<int64_t> ranks, expected;
+  for (const boost::json::value& entry : listed) ranks.push_back(entry.at("rank").as_int64());
+  for (int rank = 0; rank < kListed - 1; ++rank) expected.push_back(rank);
+  expected.push_back(2 * kWorkers - 1);
+  EXPECT_EQ(ranks, expected);
+  EXPECT_EQ(boost::json::serialize(listed.back()),
+            "{\"rank\":79,\"host\":\"host-b\",\"step_us\":100000,\"spread_us\":7,\"data_us\":5,"
+            "\"communication_us\":100,\"straggler\":false}");
+}
+
 TEST_F(CoordinatorTest, StatusListsMissingNodes) {
   proto::AgentMessage join = Joining("a");
   for (const char* host : {"host-a", "host-b"}) join.mutable_join()->add_expected_hosts(host);
