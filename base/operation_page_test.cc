@@ -65,7 +65,7 @@ TEST(OperationPageTest, IgnoresMemoryThatIsNoPage) {
   EXPECT_EQ(ReadWaited(Memory(&page, sizeof(page)).get()), std::nullopt) << "no worker has waited so long";
 }
 
-// A read of these may block for ever.
+// A read of these may never return.
 TEST(OperationPageTest, APipeAndAFileAreNoMemory) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);

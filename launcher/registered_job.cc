@@ -198,7 +198,7 @@ std::unique_ptr<CoordinatorLink> RegisteredJob::Follow(const FoundCoordinator& f
 }
 
 void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchResult)> done) {
-  // Nobody can take over from the coordinator.
+  // No process can take over from the coordinator.
   if (!first && !can_lead()) limit = std::min(limit, parts_.lease + kSeekBeyondLease);
   const TimePoint end = std::chrono::steady_clock::now() + limit;
   ++attempts_;
@@ -209,7 +209,7 @@ void RegisteredJob::Find(Duration limit, bool first, std::function<void(SearchRe
     if (alive.expired() || !Current(attempt)) return;
     if (can_lead()) return lead_->Seek();
     if (several_found()) return Found(attempt);
-    // No round has started, so that nobody but the first coordinator has the job.
+    // No round has started, so only the first coordinator has the job.
     asio::co_spawn(io_, Connect(attempts_, ToString(Endpoint{found_->address, found_->port}), std::nullopt),
                    Rethrow);
   });

@@ -31,7 +31,7 @@ void ComputeInBackground(boost::asio::io_context& io, Duration limit, std::funct
       [result, done = std::move(done)](bool in_time) { done(in_time ? std::move(*result) : std::nullopt); });
 }
 
-// Tells whether the work of the last call still runs, which it may do for ever after its limit.
+// Whether the work of the last call still runs. It may run without limit after its deadline.
 //   Threads: one caller at a time; the work may set the flag in its own thread.
 class LastWork {
  public:

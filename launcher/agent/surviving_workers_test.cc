@@ -94,7 +94,7 @@ class SurvivingWorkersTest : public AgentTest {
  protected:
   // Joins with two workers that survive their rounds.
   void StartWorkers() {
-    config_.rdzv.lease = seconds(60);  // nobody answers heartbeats
+    config_.rdzv.lease = seconds(60);  // heartbeats get no answer
     StartProgram({"/proc/self/exe", "--worker", directory_}, 2);
     Await(proto::AgentMessage::kJoin);
     Welcome();

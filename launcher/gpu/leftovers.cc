@@ -109,7 +109,7 @@ std::string JobOf(pid_t pid) {
 }
 
 // Whether the process has a device of NVIDIA open. Returns nullopt if its files cannot be listed, or if it has none: a
-// process that is ending gives up its files before it releases its memory on the GPU.
+// process that is ending closes its files before it releases its memory on the GPU.
 std::optional<bool> HasDeviceOpen(const std::string& proc, pid_t pid) {
   const std::string folder = absl::StrCat(proc, "/", pid, "/fd");
   std::error_code error;

@@ -52,7 +52,7 @@ TEST_F(BeatTableTest, WorkersThatReportNothingAreNotJudgedByAuto) {
   EXPECT_EQ(Pass(seconds(3600)), NodeStandstill());
 }
 
-TEST_F(BeatTableTest, OffJudgesNobody) {
+TEST_F(BeatTableTest, OffJudgesNoWorker) {
   Use(HangTimeout::Off());
   Steps(20, seconds(1));
   EXPECT_FALSE(table_->needs_signs());

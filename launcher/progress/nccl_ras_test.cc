@@ -106,17 +106,17 @@ TEST_F(AskRasTest, AsksAgainIfAnotherJobAnswers) {
   EXPECT_EQ(question_, "CLIENT PROTOCOL 2\nTIMEOUT 1\nSET FORMAT json\nVERBOSE STATUS\n");
 }
 
-TEST_F(AskRasTest, GivesUpIfOnlyOthersAnswer) {
+TEST_F(AskRasTest, AnErrorIfOnlyOthersAnswer) {
   EXPECT_EQ(Ask({other_, other_, other_, other_}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(AskRasTest, ASilentPeerIsGivenUpInTime) {
+TEST_F(AskRasTest, ASilentPeerTimesOut) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(Ask({}, milliseconds(300)).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
 }
 
-TEST_F(AskRasTest, NobodyListens) {
+TEST_F(AskRasTest, NoListener) {
   setenv("NCCL_RAS_ADDR", "127.0.0.1:1", 1);
   EXPECT_EQ(AskRas({11}, seconds(5)).status().code(), absl::StatusCode::kUnavailable);
   setenv("NCCL_RAS_ADDR", "no:such:address", 1);

@@ -80,7 +80,7 @@ bool NeverRan(const Failure& f) { return std::holds_alternative<NeverStarted>(f.
 bool IsStuck(const Failure& f) { return std::holds_alternative<Stuck>(f.exit); }
 bool IsHung(const Failure& f) { return std::holds_alternative<Hung>(f.exit); }
 // A hung round in which no rank is behind: `f` is a failure of no worker.
-bool IsNobodys(const Failure& f) { return IsHung(f) && !std::get<Hung>(f.exit).behind; }
+bool NamesNoRank(const Failure& f) { return IsHung(f) && !std::get<Hung>(f.exit).behind; }
 
 std::string How(const Failure& f) {
   if (NeverRan(f)) return "never started";
@@ -102,7 +102,7 @@ std::string Who(const Failure& f) {
 
 // What has happened to the worker, in one line.
 std::string NewsOf(const Failure& f) {
-  if (IsNobodys(f)) return absl::StrCat("no worker is behind the others", When(f));
+  if (NamesNoRank(f)) return absl::StrCat("no worker is behind the others", When(f));
   if (NeverRan(f)) return absl::StrCat(Who(f), " never started");
   if (IsStuck(f)) return absl::StrCat(Who(f), " was found stuck", When(f));
   if (IsHung(f)) return absl::StrCat(Who(f), " has not ended; its round stood still", When(f));
@@ -137,8 +137,8 @@ void AddStderr(const Failure& f, size_t max_lines, Page& page) {
 
 void AddGroup(const JobReport::Group& group, bool is_cause, Page& page) {
   const Failure& f = group.first;
-  page.Line(0, IsNobodys(f) ? absl::StrCat("no worker is behind the others", When(f))
-                            : absl::StrCat(Who(f), ": ", How(f), When(f)));
+  page.Line(0, NamesNoRank(f) ? absl::StrCat("no worker is behind the others", When(f))
+                              : absl::StrCat(Who(f), ": ", How(f), When(f)));
   AddError(f, page);
   if (f.origin == FailureOrigin::kFollowsAnother)
     page.Line(1, "an after-effect of another failure, according to its error");
@@ -163,7 +163,7 @@ std::string Title(const JobReport& report, bool node_is_cause) {
     return absl::StrCat(round, Plural(static_cast<int>(report.lost_nodes.size()), "node"), " lost");
   if (report.groups.empty()) return absl::StrCat(round, "no worker failed");
   const Failure& f = report.groups[0].first;
-  if (IsNobodys(f)) return absl::StrCat(round, "it stood still");
+  if (NamesNoRank(f)) return absl::StrCat(round, "it stood still");
   if (IsHung(f)) return absl::StrCat(round, "it stood still behind rank ", f.rank.value(), " on ", f.host);
   const bool alone = report.groups.size() == 1 && report.groups[0].count == 1 && report.more_failures == 0;
   return absl::StrCat(round, "rank ", f.rank.value(), " on ", f.host, alone ? " failed" : " failed first");

@@ -60,7 +60,7 @@ class World {
       Check();
     }
     // Nothing has been disturbed for 20 leases.
-    if (failure_.empty() && !closed_ && Leader() < 0) Fail("nobody leads at the end");
+    if (failure_.empty() && !closed_ && Leader() < 0) Fail("no candidate leads at the end");
   }
 
   const std::string& failure() const { return failure_; }
@@ -187,7 +187,7 @@ class World {
     const int fate = faults_ && (cut || now_ < 20 * kLease) ? Below(cut ? 4 : 30) : 9;
     True arrives = std::max(now_ + Delay(), register_stopped_until_);
     if (fate == 0) return;                       // the request is lost
-    if (fate == 1) arrives += UpTo(2 * kLease);  // it comes when nobody waits for it any more
+    if (fate == 1) arrives += UpTo(2 * kLease);  // it arrives after its request has timed out
     if (fate == 2) return OnHost(i, now_ + Delay(), [answer, failed] { answer(failed); });
     const bool heard = fate != 3;  // or the answer is lost
     At(arrives, [this, i, call = std::move(call), answer, heard, life = host.life] {

@@ -254,7 +254,7 @@ TEST_F(LeadershipTest, ALateAnswerDoesNotBringTheLeadBack) {
   Carry(swap);
   EXPECT_FALSE(Has<BeginToLead>());
   EXPECT_EQ(machine_.state(), State::kSeeking);
-  // The own record counts like that of another process, but nobody connects to it.
+  // The own record counts like that of another process, but no process connects to it.
   for (int i = 0; i < 9; ++i) {
     AnswerRead();
     After(seconds(1));

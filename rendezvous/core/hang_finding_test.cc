@@ -30,7 +30,7 @@ std::vector<int64_t> Behind(const HangFinding& finding) {
   return ranks;
 }
 
-TEST(HangFindingTest, NobodyIsBehindIfAllWaitInTheSameOperation) {
+TEST(HangFindingTest, NoRankIsBehindIfAllWaitInTheSameOperation) {
   const HangFinding finding = FindWhoIsBehind(Waiting(8));
   EXPECT_THAT(finding.behind, IsEmpty());
   EXPECT_EQ(
@@ -197,7 +197,7 @@ TEST(HangFindingTest, LongListsAreCut) {
 }
 
 // A tool that has failed for a rank does not make the rank one that is behind.
-TEST(HangFindingTest, StacksThatCannotBeComparedSeparateNobody) {
+TEST(HangFindingTest, StacksThatCannotBeComparedSeparateNoRank) {
   std::vector<RankEvidence> ranks = Waiting(4);
   for (RankEvidence& e : ranks) {
     e.worker.operation.reset();

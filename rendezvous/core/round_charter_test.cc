@@ -113,7 +113,7 @@ TEST_F(RoundCharterTest, ANewcomerIsNoMember) {
                                                "d:start r1 node2/3 rank2/3 n0 addr-b:100"));
 }
 
-TEST_F(RoundCharterTest, AFullRoundWaitsForNobody) {
+TEST_F(RoundCharterTest, AFullRoundWaitsForNoNode) {
   RunRound({.min_nodes = 2, .max_nodes = 3});
   TakeOver();
   Join("d");

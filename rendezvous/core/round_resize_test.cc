@@ -189,7 +189,7 @@ TEST_F(RoundResizeTest, NoLastCallWhenAllHostsOfTheSchedulerHaveJoined) {
   Ready("x", 0, 1);
   EXPECT_EQ(Ready("b", 0, 1).size(), 6u) << "a report and a start for each";
   EXPECT_THAT(join("c"), ElementsAre("a:stop r1", "b:stop r1", "x:stop r1"))
-      << "newcomers wait for nobody either";
+      << "newcomers do not wait either";
 }
 
 TEST_F(RoundResizeTest, LostNodesAreListedUntilTheNextRound) {

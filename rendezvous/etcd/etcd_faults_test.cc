@@ -233,7 +233,7 @@ TEST_F(EtcdFaultsTest, ARecordSurvivesTheEndOfAllMembers) {
 TEST_F(EtcdFaultsTest, EndpointsThatCannotBeReachedArePassedOver) {
   EtcdCluster etcd(Members(1));
   EtcdOptions options = Options(etcd);
-  // Port 1 is that of tcpmux, which nobody runs.
+  // Port 1 is that of tcpmux, which no program here listens on.
   options.endpoints = {"no-such-host.invalid:2379", "127.0.0.1:1", etcd.endpoints()[0]};
   EtcdCaller reader(options);
   EXPECT_FALSE(reader.MustRead().exists);
@@ -262,7 +262,7 @@ TEST_F(EtcdFaultsTest, CompactionDoesNotDisturb) {
   EXPECT_EQ(b.MustSwap(record, "end").charter, "c1");
 }
 
-TEST_F(EtcdFaultsTest, KeysThatNobodyWritesAreRemoved) {
+TEST_F(EtcdFaultsTest, KeysWithoutWritesAreRemoved) {
   constexpr Duration kTtl = seconds(4);
   EtcdCluster etcd(Members(1));
   EtcdOptions options = Options(etcd);

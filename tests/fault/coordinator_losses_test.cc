@@ -101,7 +101,7 @@ class CoordinatorLossTest : public TrainingTest,
       }
       job().agent(among[0]).Wait(milliseconds(2));  // reads from all agents
     }
-    ADD_FAILURE() << "nobody logged " << part << "\n" << job().agent(among[0]).err();
+    ADD_FAILURE() << "no agent has logged " << part << "\n" << job().agent(among[0]).err();
     return among[0];
   }
   int AwaitLeader(const std::vector<int>& among) {

@@ -77,7 +77,7 @@ TEST_F(InPlaceTest, DoesNotPark) {
   ExpectResult();
 }
 
-// A node is drained: nobody has died, and the other node's workers go on alone.
+// A node is drained: no node has failed, and the other node's workers go on alone.
 TEST_F(InPlaceTest, Drain) {
   // The drain asks for a snapshot if the coordinator already knows of a step.
   Start({.nnodes = "1:2",

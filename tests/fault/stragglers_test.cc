@@ -69,7 +69,7 @@ TEST(StragglersTest, ASlowRankIsNamedOnce) {
     EXPECT_EQ(row.slower, row.rank == 1) << status.out();
     EXPECT_GT(row.data, 2) << status.out();
     EXPECT_NEAR(row.data + row.compute + row.communication, 100, 2) << status.out();
-    // The others wait for rank 1, which waits for nobody.
+    // The others wait for rank 1, which waits for no other rank.
     if (row.rank == 1) continue;
     EXPECT_GT(row.communication, rows[1].communication + 5) << status.out();
   }

@@ -111,7 +111,7 @@ TEST_F(StuckWorkersTest, AScriptThatShowsNoActivity) {
 
 // These scripts report nothing, and use a whole processor, as a worker that waits for a collective of NCCL. NCCL's RAS tells that they launch
 // operations, and then which one does not: for 12 s, all count; from then on, rank 1 is behind. Without RAS, the processor time would count
-// for ever.
+// as progress without end.
 TEST_F(StuckWorkersTest, NcclTellsWhoIsBehind) {
   const TimePoint begun = std::chrono::steady_clock::now();
   std::mutex mu;

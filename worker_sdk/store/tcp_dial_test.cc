@@ -44,7 +44,7 @@ TEST(DialTcpTest, ConnectsByAddressAndByName) {
   }
 }
 
-TEST(DialTcpTest, FailsIfNobodyListens) {
+TEST(DialTcpTest, FailsWithoutAListener) {
   auto [listener, port] = Listener();
   listener.Reset();
   const Status status = DialTcp("127.0.0.1", port, In(seconds(30))).status();

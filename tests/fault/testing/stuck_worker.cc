@@ -2,7 +2,7 @@
 // names:
 //   --loop       in a loop without an end
 //   --skip       skips the all-reduce, and waits for a message that rank 0 does not send
-//   --deadlock   waits for a mutex whose owner waits for ever
+//   --deadlock   waits for a mutex whose owner never releases it
 //   --open=FILE  opens a file of a file system that does not answer
 #include <fcntl.h>
 #include <poll.h>

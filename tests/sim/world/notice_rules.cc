@@ -95,7 +95,7 @@ void NoticeRules::CheckDismissal(const Dismiss& e, TimePoint now) {
     if (round_has_notice_ && unfinished_)
       broken_("a job succeeded although its workers had only stopped because of a notice");
   } else if (e.reason == Dismissal::kJoinTimeout) {
-    // If too few would be left even with the nodes that return, nobody waits for them; AdmissionRules checks that.
+    // If too few would be left even with the nodes that return, no node waits for them; AdmissionRules checks that.
     const bool in_vain = std::holds_alternative<TooFewLeft>(e.why);
     if (!in_vain && back_at_ && now < *back_at_ + join_timeout_)
       broken_("a node's join timed out although a node that returns has not had the join timeout");

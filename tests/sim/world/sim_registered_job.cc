@@ -147,7 +147,7 @@ void SimRegisteredJob::Find(Duration limit, bool first, MakeLink make_link,
   After(Duration(0), [this, attempt = attempts_] {
     if (!Current(attempt)) return;
     if (may_lead()) return lead_->Seek();
-    // No round has started, so that nobody but the first coordinator has the job.
+    // No round has started, so only the first coordinator has the job.
     const Where endpoint{parts_.voting->endpoint_host, parts_.voting->endpoint_port};
     Probe(attempt, search_->first ? endpoint : found_.value_or(endpoint));
   });
