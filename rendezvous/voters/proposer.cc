@@ -11,10 +11,10 @@ namespace {
 
 // A request that has failed is repeated after this time.
 constexpr Duration kAgain = milliseconds(20);
-// A read whose voters differ waits for the others of them as long as the quorum has taken, but at least this time, before it asks again.
+// If the voters of the first quorum differ, kAsk waits for the others as long as that quorum has taken, but at least this time.
 constexpr Duration kSettle = milliseconds(5);
-// It disturbs a write after so many times.
-constexpr int kAsks = 3;
+// If voters differ, they are asked so often before this process competes with the one that may be writing.
+constexpr int kAsks = 4;
 // An accept that a voter has refused waits so long for the others: those of them that have exited do not answer.
 constexpr Duration kRefused = milliseconds(50);
 // A change of the voters waits so long for the candidates, and then once more: this process may have been suspended during the
@@ -147,8 +147,9 @@ const VoteReply* Proposer::Newest(F fits) const {
 }
 
 bool Proposer::AllAnswered() const {
-  return std::all_of(call_->answers.begin(), call_->answers.end(),
-                     [](const auto& item) { return item.second.reply.has_value(); });
+  return std::all_of(call_->answers.begin(), call_->answers.end(), [this](const auto& item) {
+    return item.second.reply || exited_.contains(item.second.id);
+  });
 }
 
 void Proposer::Adopt(const VoterSet& voters) {
@@ -173,7 +174,7 @@ void Proposer::Advance() {
       return AdvanceAccept();
     case Phase::kPause:
       if (now_ < *call_->phase_end) return;
-      return asked_ >= kAsks ? StartPrepare() : StartAsk();
+      return StartAsk();
   }
 }
 
@@ -209,14 +210,18 @@ void Proposer::AdvanceAsk() {
     call_->phase_end.reset();  // a voter that was unknown has to answer, too
     return static_cast<void>(FinishIfLost(voters_));
   }
+  // While another process writes, the newest record changes; only one that stays has to be written again. There is one, because the
+  // voters differ.
+  const Ballot seen = newest->accepted;
+  const bool again = seen == asked_ballot_;
+  if (again && asked_ >= kAsks) return StartPrepare();  // an earlier call has ended in kPrepare or kAccept
   if (!call_->phase_end) call_->phase_end = now_ + std::max(kSettle + Duration(), now_ - call_->phase_began);
   const TimePoint settled = *call_->phase_end;
   if (!AllAnswered() && now_ < settled) return;
-  // While another process writes, the newest record changes; only one that stays has to be written again.
-  const Ballot seen = newest == nullptr ? Ballot() : newest->accepted;
-  asked_ = seen == asked_ballot_ ? asked_ + 1 : 1;
+  asked_ = again ? asked_ + 1 : 1;
   asked_ballot_ = seen;
-  if (asked_ > kAsks) return StartPrepare();  // earlier calls have asked, too
+  if (asked_ >= kAsks) return StartPrepare();
+  call_->obstacle = "the voters have different records";
   Enter(Phase::kPause);
   call_->phase_end = std::max(settled, now_ + kSettle);
 }
@@ -458,6 +463,8 @@ void Proposer::FinishUnknown() {
 }
 
 absl::Status Proposer::TimedOut() const {
+  constexpr char kError[] = "no quorum of the job's voters: ";
+  if (call_->answers.empty()) return absl::DeadlineExceededError(absl::StrCat(kError, call_->obstacle));
   std::string text;
   int answered = 0;
   for (const auto& [id, answer] : call_->answers) {
@@ -469,9 +476,8 @@ absl::Status Proposer::TimedOut() const {
                     answer.error.ok() ? "no answer" : answer.error.message());
   }
   if (text.empty()) text = call_->obstacle;
-  return absl::DeadlineExceededError(absl::StrCat("no quorum of the job's voters: ", answered, " of ",
-                                                  call_->answers.size(), " have answered",
-                                                  text.empty() ? "" : ": ", text));
+  return absl::DeadlineExceededError(absl::StrCat(kError, answered, " of ", call_->answers.size(),
+                                                  " have answered", text.empty() ? "" : ": ", text));
 }
 
 }  // namespace ddprun

@@ -211,7 +211,7 @@ class Proposer {
   // The reply with the newest record among those that fit; null: none has a record.
   template <typename F>
   const VoteReply* Newest(F fits) const;
-  bool AllAnswered() const;
+  bool AllAnswered() const;  // except voters that have exited
   // The voters of a chosen record that has been seen.
   void Adopt(const VoterSet& voters);
   // What the voters should be, after the probe.
@@ -224,8 +224,8 @@ class Proposer {
   int64_t numbers_ = 0;
   std::optional<Prepared> prepared_;
   std::optional<CachedCharter> cached_;  // the newest one that was received or written
-  // Number of kAsk in a row that have found the same newest ballot, but no quorum that has it. Counted over all calls, because a call
-  // may be too short for all of them.
+  // Number of kAsk in a row in which a quorum has answered, the newest ballot was the same, and no quorum had it. Counted over all calls,
+  // because one may be too short for all of them.
   int asked_ = 0;
   Ballot asked_ballot_;
   // The acceptor of this process may not have accepted this process's newest proposal.

@@ -81,6 +81,8 @@ TEST_F(ProposerTest, ReadWhoseVotersDifferWritesTheNewestBack) {
     EXPECT_EQ(Sent(), "");
     Wait();
   }
+  EXPECT_EQ(Sent(), "ask a b c");
+  Deliver("a b c");
   EXPECT_EQ(Sent(), "prepare a b c");
   Deliver("a b");
   EXPECT_EQ(Sent(), "accept a b c");
@@ -102,9 +104,45 @@ TEST_F(ProposerTest, ReadWaitsForTheOthersAsLongAsForTheQuorum) {
   Read();
   After(milliseconds(50));
   Deliver("a b");
+  EXPECT_EQ(me_->NextDeadline(), now_ + milliseconds(50));
   After(milliseconds(45));
   Deliver("c");
   EXPECT_EQ(Result(), "found 2 L2 C");
+  EXPECT_EQ(Sent(), "ask a b c");
+}
+
+TEST_F(ProposerTest, ReadWaitsForAVoterThatHasExitedNoLonger) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a");
+  After(kLimit);
+  Result();
+
+  Read();
+  After(milliseconds(50));
+  Fail("c", absl::NotFoundError("exited"));
+  Deliver("a b");
+  Sent();
+  EXPECT_EQ(me_->NextDeadline(), now_ + milliseconds(50)) << "the pause";
+  Wait();
+  EXPECT_EQ(Sent(), "ask a b c");
+}
+
+TEST_F(ProposerTest, VotersThatDifferAreAskedAgainAfterTheTimeOfTwoAnswers) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a");
+  After(kLimit);
+  Result();
+
+  Read();
+  After(milliseconds(50));
+  Deliver("a b");
+  After(milliseconds(10));
+  Deliver("c");
+  Sent();
+  EXPECT_EQ(me_->NextDeadline(), now_ + milliseconds(40));
+  Wait();
   EXPECT_EQ(Sent(), "ask a b c");
 }
 
@@ -117,22 +155,63 @@ TEST_F(ProposerTest, ReadsThatAreTooShortWriteTheNewestBackTogether) {
   Result();
   Sent();
 
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     Read();
     EXPECT_EQ(Sent(), "ask a b c");
     After(kLimit / 2);
     Deliver("a b");
     After(kLimit * 2 / 5);
     Deliver("c");
+    EXPECT_EQ(Sent(), i < 3 ? "" : "prepare a b c");
     After(kLimit / 5);
-    EXPECT_THAT(Result(), HasSubstr("no quorum of the job's voters"));
+    EXPECT_THAT(Result(), HasSubstr(i < 3 ? "no quorum of the job's voters: the voters have different records"
+                                          : "no quorum of the job's voters: 0 of 3 have answered"));
   }
   Read();
-  Deliver("a b c");
+  Deliver("a b");
   EXPECT_EQ(Sent(), "ask a b c, prepare a b c");
   Deliver("a b");
   Deliver("a b");
   EXPECT_EQ(Result(), "found 2 L2 C");
+}
+
+// The count goes on over several reads, so a leader that writes must restart it.
+TEST_F(ProposerTest, ReadsDoNotCompeteWhileTheNewestRecordChanges) {
+  Write(0, "L1", "C");
+  for (int64_t counter = 100; counter < 110; ++counter) {
+    VotedRecord record = *Vote("a", {}).value().record;
+    ++record.record.version;
+    record.written = {counter, "z"};
+    ASSERT_TRUE(Vote("a", {.kind = VoteRequest::Kind::kAccept,
+                           .ballot = {counter, "z"},
+                           .next = {counter, "z"},
+                           .record = record})
+                    ->granted);
+    Read();
+    Deliver("a b c");
+    EXPECT_EQ(Sent(), "ask a b c");
+    After(kLimit);
+    EXPECT_THAT(Result(), HasSubstr("the voters have different records"));
+  }
+}
+
+TEST_F(ProposerTest, ReadsAskAgainAfterARefusal) {
+  Write(0, "L1", "C");
+  Swap(1, "L2");
+  LoseAnswer("a");
+  After(kLimit);
+  Result();
+
+  Read();
+  AskUntilPrepare("a b c");
+  OtherPrepares("b");
+  Deliver("b");
+  After(kLimit);
+  Result();
+  Sent();
+  Read();
+  Deliver("a b c");
+  EXPECT_EQ(Sent(), "ask a b c");
 }
 
 TEST_F(ProposerTest, ReadWaitsForAWriteInProgress) {

@@ -95,7 +95,7 @@ class VotersTest : public testing::Test {
 
 TEST_F(VotersTest, TheAgentOfTheCoordinatorIsKilledAndStartedAgain) {
   Start(3);
-  EXPECT_THAT(agent(0).err(), HasSubstr("the job survives the loss of any 1 of them"));
+  EXPECT_THAT(agent(0).AwaitErr("the job survives the loss of any 1 of them"), SizeIs(1)) << agent(0).err();
   agent(0).Signal(SIGKILL);
   EXPECT_EQ(agent(0).Wait(), kKilled);
   ExpectRound({&agent(1), &agent(2)});
@@ -120,7 +120,8 @@ TEST_F(VotersTest, TheAgentOfTheCoordinatorGetsASignal) {
 
 TEST_F(VotersTest, TheFirstOfTwoAgentsHandsOver) {
   Start(2);
-  EXPECT_THAT(agent(0).err(), HasSubstr("the loss of this node, the coordinator's, ends the job"));
+  EXPECT_THAT(agent(0).AwaitErr("the loss of this node, the coordinator's, ends the job"), SizeIs(1))
+      << agent(0).err();
   agent(0).Signal(SIGTERM);
   ExpectRound({&agent(1)});
   EXPECT_EQ(agent(0).Wait(), kFailure);

@@ -290,8 +290,6 @@ class Planner {
     settings_.calm = std::max(settings_.calm, Duration(millis(40000, 200000)));
     settings_.total_steps =
         static_cast<int>(settings_.calm / settings_.step_time) + static_cast<int>(random.Between(5, 30));
-    // In a long job that loses packets, voters may depose a leader without another fault.
-    if (settings_.seed % 3 == 0) settings_.loss_permille = 0;
     JobRules& rules = settings_.rules;
     rules.on_hang = random.Chance(0.75) ? OnHang::kRestart : OnHang::kReport;
     // A slow rank joins its collective before half of the limit, when the evidence is collected.
