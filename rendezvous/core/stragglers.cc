@@ -45,9 +45,9 @@ std::vector<note::Straggles> Stragglers::Compare(TimePoint now) {
       told_.insert(timed.host);
     }
     timed.told = true;
-    const auto of_host = std::find_if(found.begin(), found.end(), [&timed](const note::Straggles& note) {
-      return note.host == timed.host;
-    });
+    const auto of_host =
+        std::find_if(found.begin(), found.end(),
+                     [&host = timed.host](const note::Straggles& note) { return note.host == host; });
     note::Straggles& note = of_host == found.end()
                                 ? found.emplace_back(note::Straggles{.host = timed.host, .median = *median})
                                 : *of_host;
