@@ -22,7 +22,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ProposerTest : public ProposerFixture {};
+class ProposerTest : public ProposerFixture {
+ protected:
+  // All voters have "1 L1 C". Only these accept "2 L2 C", and their answers are lost.
+  void InterruptWrite(const std::string& reached) {
+    Write(0, "L1", "C");
+    Swap(1, "L2");
+    LoseAnswer(reached);
+    After(kLimit);
+    Result();
+    Sent();
+  }
+};
 
 // --- Reads
 
@@ -52,12 +63,7 @@ TEST_F(ProposerTest, ReadBeforeTheFirstWrite) {
 }
 
 TEST_F(ProposerTest, ReadOfAWriteThatOnlyOneVoterHasIsNoAgreement) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Sent();
+  InterruptWrite("a");
 
   Read();
   Deliver("a b");
@@ -67,12 +73,7 @@ TEST_F(ProposerTest, ReadOfAWriteThatOnlyOneVoterHasIsNoAgreement) {
 }
 
 TEST_F(ProposerTest, ReadWhoseVotersDifferWritesTheNewestBack) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Sent();
+  InterruptWrite("a");
 
   Read();
   for (int i = 0; i < 3; ++i) {
@@ -94,12 +95,7 @@ TEST_F(ProposerTest, ReadWhoseVotersDifferWritesTheNewestBack) {
 }
 
 TEST_F(ProposerTest, ReadWaitsForTheOthersAsLongAsForTheQuorum) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a c");  // b does not have the write
-  After(kLimit);
-  Result();
-  Sent();
+  InterruptWrite("a c");  // b does not have the write
 
   Read();
   After(milliseconds(50));
@@ -112,11 +108,7 @@ TEST_F(ProposerTest, ReadWaitsForTheOthersAsLongAsForTheQuorum) {
 }
 
 TEST_F(ProposerTest, ReadWaitsForAVoterThatHasExitedNoLonger) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
+  InterruptWrite("a");
 
   Read();
   After(milliseconds(50));
@@ -129,11 +121,7 @@ TEST_F(ProposerTest, ReadWaitsForAVoterThatHasExitedNoLonger) {
 }
 
 TEST_F(ProposerTest, VotersThatDifferAreAskedAgainAfterTheTimeOfTwoAnswers) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
+  InterruptWrite("a");
 
   Read();
   After(milliseconds(50));
@@ -148,12 +136,7 @@ TEST_F(ProposerTest, VotersThatDifferAreAskedAgainAfterTheTimeOfTwoAnswers) {
 
 // On a slow network, a read may have time for one question only.
 TEST_F(ProposerTest, ReadsThatAreTooShortWriteTheNewestBackTogether) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Sent();
+  InterruptWrite("a");
 
   for (int i = 0; i < 4; ++i) {
     Read();
@@ -196,11 +179,7 @@ TEST_F(ProposerTest, ReadsDoNotCompeteWhileTheNewestRecordChanges) {
 }
 
 TEST_F(ProposerTest, ReadsAskAgainAfterARefusal) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
+  InterruptWrite("a");
 
   Read();
   AskUntilPrepare("a b c");
@@ -215,12 +194,7 @@ TEST_F(ProposerTest, ReadsAskAgainAfterARefusal) {
 }
 
 TEST_F(ProposerTest, ReadWaitsForAWriteInProgress) {
-  Write(0, "L1", "C");
-  Swap(1, "L2");
-  LoseAnswer("a");
-  After(kLimit);
-  Result();
-  Sent();
+  InterruptWrite("a");
 
   Read();
   Deliver("a b c");
